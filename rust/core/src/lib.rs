@@ -26,6 +26,8 @@ mod lookup;
 
 pub mod group;
 
+pub mod retention;
+
 pub mod host;
 
 pub mod pool;
@@ -43,10 +45,10 @@ pub use error::{Error, Result};
 pub use group::{GroupSpec, Offload, Size, SlotDemand};
 pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
-    Admitted, AllocateArgs, ByKind, GroupMemory, Manager, ManagerConfig, Policy, ProtectedShare,
-    Retention, RetentionReport,
+    Admitted, AllocateArgs, ByKind, GroupMemory, Manager, ManagerConfig, RetentionReport,
 };
 pub use pool::{
     BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,
 };
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};
+pub use retention::{Policy, ProtectedShare, Retention};

@@ -19,7 +19,7 @@ pub fn digest(manager: &Manager) -> [u8; 32] {
         put(pool.ref_count(block) as u64);
         put(u64::from(pool.blocks().is_pinned(block)));
         put(pool.blocks().hash_num_tokens(block).map_or(0, |n| n as u64 + 1));
-        if let Some(priority) = pool.adaptive().and_then(|adaptive| adaptive.priority_of(block)) {
+        if let Some(priority) = pool.eviction.priority_of(block) {
             put(u64::from(priority.priority));
             put(priority.until);
         }

@@ -68,7 +68,7 @@ fn check_lists(pool: &BlockPool) -> Result<(), String> {
             format!("the {name} counts {} blocks and links {}", list.len(), forward.len())
         })?;
     }
-    let counted = pool.adaptive().map_or(0, |adaptive| adaptive.num_listed());
+    let counted = pool.eviction.num_listed();
     let linked = pool.listed_blocks().take(pool.num_blocks() + 1).count();
     ensure(linked == counted, || {
         format!("the adaptive order counts {counted} blocks and links {linked}")

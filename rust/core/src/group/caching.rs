@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::context::StepContext;
 use super::data::GroupData;
-use super::mask::{CacheRules, RetentionMask};
+use super::rules::CacheRules;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
@@ -12,69 +12,71 @@ use crate::pool::{
     ValueLevel,
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
+use crate::retention::{ActivePolicy, RetentionMask};
 
-/// Caches the blocks of a request that are computed up to `num_tokens`: the full ones in the mask,
-/// and the one in which the prompt ends, if the kind caches it.
-#[inline(always)]
-pub(super) fn cache(
-    data: &GroupData,
-    context: &mut StepContext<'_>,
-    rules: &CacheRules,
-    request: &RequestView<'_>,
-    num_tokens: usize,
-) {
-    let start = context.held.num_cached_blocks.unwrap_or(0);
-    let end = rules.num_full_blocks(data, request, num_tokens);
-    if start < end {
-        cache_filled(data, context, rules, request, (start, end));
-        context.held.num_cached_blocks = Some(end);
-    }
-    if data.block_size != rules.hash_block_size && data.is_prefix_closed {
-        cache_partial_tail(data, context, rules, request, num_tokens);
-    }
+/// The blocks of one request in one group, about to be cached.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupCaching<'a> {
+    /// The group.
+    pub data: &'a GroupData,
+    /// The rules of the manager.
+    pub rules: &'a CacheRules,
+    /// The retention policy.
+    pub retention: &'a ActivePolicy,
+    /// The request.
+    pub request: &'a RequestView<'a>,
 }
 
-/// Caches those of some full blocks that are in the mask. Most steps fill none.
-#[cold]
-#[inline(never)]
-fn cache_filled(
-    data: &GroupData,
-    context: &mut StepContext<'_>,
-    rules: &CacheRules,
-    request: &RequestView<'_>,
-    range: (usize, usize),
-) {
-    let num_queued = context.pool.num_queued_blocks();
-    let model = rules.value_model.as_ref();
-    let has_room = model.is_some_and(|model| model.has_room(request.num_prompt_tokens, num_queued));
-    let mask = rules.retention_mask(data, request, range, has_room);
-    let target = CacheTarget::new(data, rules.hash_block_size, request, &context.held.blocks);
-    target.cache_full_blocks(context.pool, range.0, range.1, mask);
-}
-
-/// Caches the end of the prompt inside a block that is larger than a hash block.
-fn cache_partial_tail(
-    data: &GroupData,
-    context: &mut StepContext<'_>,
-    rules: &CacheRules,
-    request: &RequestView<'_>,
-    num_tokens: usize,
-) {
-    let hash_block_size = rules.hash_block_size;
-    // A repeated prompt matches all but its last token, with EAGLE all tokens.
-    let recomputed = usize::from(!data.drops_eagle_block);
-    let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
-    let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
-    if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {
-        return;
-    }
-    let table = &context.held.blocks;
-    match table.get(boundary / data.block_size) {
-        None | Some(NULL_BLOCK) => {}
-        Some(block) => {
-            let target = CacheTarget::new(data, hash_block_size, request, table);
-            target.cache_partial_block(context.pool, block, boundary);
+impl GroupCaching<'_> {
+    /// Caches the blocks that are computed up to `num_tokens`: the full ones in the mask, and the one
+    /// in which the prompt ends, if the kind caches it.
+    #[inline(always)]
+    pub(super) fn cache(&self, context: &mut StepContext<'_>, num_tokens: usize) {
+        let Self { data, rules, request, .. } = *self;
+        let start = context.held.num_cached_blocks.unwrap_or(0);
+        let end = rules.num_full_blocks(data, request, num_tokens);
+        if start < end {
+            self.cache_filled(context, (start, end));
+            context.held.num_cached_blocks = Some(end);
         }
+        if data.block_size != rules.hash_block_size && data.is_prefix_closed {
+            self.cache_partial_tail(context, num_tokens);
+        }
+    }
+
+    /// Caches those of some full blocks that are in the mask. Most steps fill none.
+    #[cold]
+    #[inline(never)]
+    fn cache_filled(&self, context: &mut StepContext<'_>, range: (usize, usize)) {
+        let num_queued = context.pool.num_queued_blocks();
+        let mask = self.retention.mask_in_pool(self.data.id, self.request, range, num_queued);
+        let target = self.target(&context.held.blocks);
+        target.cache_full_blocks(context.pool, range.0, range.1, mask);
+    }
+
+    /// Caches the end of the prompt inside a block that is larger than a hash block.
+    fn cache_partial_tail(&self, context: &mut StepContext<'_>, num_tokens: usize) {
+        let Self { data, rules, request, .. } = *self;
+        let hash_block_size = rules.hash_block_size;
+        // A repeated prompt matches all but its last token, with EAGLE all tokens.
+        let recomputed = usize::from(!data.drops_eagle_block);
+        let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
+        let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
+        if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {
+            return;
+        }
+        let table = &context.held.blocks;
+        match table.get(boundary / data.block_size) {
+            None | Some(NULL_BLOCK) => {}
+            Some(block) => {
+                self.target(table).cache_partial_block(context.pool, block, boundary);
+            }
+        }
+    }
+
+    /// Returns the blocks of a table as the target of the caching.
+    pub(super) fn target<'a>(&'a self, table: &'a GroupBlocks) -> CacheTarget<'a> {
+        CacheTarget::new(self.data, self.rules.hash_block_size, self.request, table)
     }
 }
 

@@ -1,10 +1,13 @@
 //! What the groups of a request get for a step, and the blocks that they need for it.
 
-use super::mask::CacheRules;
+use super::caching::GroupCaching;
+use super::data::GroupData;
+use super::rules::CacheRules;
 use super::worker_commands::WorkerCommands;
 use crate::block::{BlockId, GroupId};
 use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
+use crate::retention::ActivePolicy;
 
 /// What a group reads of a request, before anything changes.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +20,19 @@ pub(crate) struct ReadContext<'a> {
     pub pool: &'a BlockPool,
     /// The rules by which blocks are cached.
     pub rules: &'a CacheRules,
+    /// The retention policy.
+    pub(crate) retention: &'a ActivePolicy,
+}
+
+impl<'a> ReadContext<'a> {
+    /// Returns the caching of a request in a group.
+    pub(crate) fn caching(
+        &self,
+        data: &'a GroupData,
+        request: &'a RequestView<'a>,
+    ) -> GroupCaching<'a> {
+        GroupCaching { data, rules: self.rules, retention: self.retention, request }
+    }
 }
 
 /// What a group changes for a request in a step.

@@ -3,6 +3,7 @@
 use super::declaration::Declaration;
 use super::spec::GroupSpec;
 use crate::block::GroupId;
+use crate::retention::TailShape;
 
 /// A group's kind and sizes, and what follows from the model around it. Sizes in tokens.
 #[derive(Clone, Debug)]
@@ -83,6 +84,19 @@ impl Skipped {
 }
 
 impl GroupData {
+    /// Returns what retention has to know of the group.
+    pub(crate) fn tail_shape(&self) -> TailShape {
+        TailShape {
+            group: self.id,
+            block_size: self.block_size,
+            tail_len: self.tail_len(),
+            drops_eagle_block: self.drops_eagle_block,
+            is_cacheable: self.is_cacheable,
+            is_sparse: self.is_sparse,
+            is_state: self.is_state,
+        }
+    }
+
     /// Returns the number of blocks in the tail of a hit; 0 for kinds whose hits need more.
     pub fn tail_len(&self) -> usize {
         self.tail_len + usize::from(self.drops_eagle_block && self.is_sparse && !self.is_state)

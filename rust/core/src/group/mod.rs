@@ -13,16 +13,7 @@ mod partial_hits;
 
 mod context;
 
-mod mask;
-mod value;
-
-mod block_values;
-
-mod ends;
-mod resume_histogram;
-
-mod doublings;
-
+mod rules;
 mod worker_commands;
 
 mod query;
@@ -36,19 +27,15 @@ pub use caching::CacheTarget;
 pub use context::SlotDemand;
 pub use data::{GroupData, Skipped};
 pub use declaration::{Caching, Declaration, PartialHits, Sharding};
-pub use ends::{EndValue, EndValues};
 pub use kinds::{Checkpoint, Kind, TableRecord, declaration, kinds, supported_kinds};
-pub use mask::{MaskQuery, PartlyValued, RetentionMask};
+pub use partial_hits::SharedTail;
 pub use query::{GroupHit, HitQuery, KnownPrefix};
-pub use resume_histogram::{KeptBins, ResumeHistogram};
 pub use spec::{GroupSpec, Size, Sizes};
-pub use value::ValueModel;
 pub use worker_commands::Offload;
 
+pub(crate) use caching::GroupCaching;
 pub(crate) use context::{NeededBlocks, PlannedStep, ReadContext, StepContext};
-pub(crate) use ends::{End, EndStatistics};
-pub(crate) use mask::CacheRules;
-pub use partial_hits::SharedTail;
+pub(crate) use rules::CacheRules;
 pub(crate) use worker_commands::WorkerCommands;
 
 pub(crate) use kinds::AlignedStates;
@@ -56,6 +43,7 @@ use kinds::{Rswa, circular_buffer};
 
 use crate::block::BlockId;
 use crate::request::{HeldBlocks, RequestId, RequestView};
+use crate::retention::ActivePolicy;
 
 /// A KV cache group of a manager. Its kind is asked where it differs from the usual table.
 #[derive(Debug)]
@@ -211,12 +199,14 @@ impl Group {
         &mut self,
         context: &mut StepContext<'_>,
         rules: &CacheRules,
+        retention: &ActivePolicy,
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
+        let caching = GroupCaching { data: &self.data, rules, retention, request };
         match &mut self.kind {
-            Kind::Mamba(states) => states.cache(&self.data, context, rules, request, num_tokens),
-            _ => caching::cache(&self.data, context, rules, request, num_tokens),
+            Kind::Mamba(states) => states.cache(context, &caching, num_tokens),
+            _ => caching.cache(context, num_tokens),
         }
     }
 

@@ -7,8 +7,8 @@ use super::context::RequestContext;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{Group, PlannedStep, SharedTail, Skipped, SlotDemand};
-use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks, RequestId, RequestView};
+use crate::retention::Admission;
 
 impl Manager {
     /// Allocates slots for a step of a request. Returns the new blocks of each group, or `None` if
@@ -49,17 +49,19 @@ impl Manager {
             self.check_free_for_external(request.id, &allocation.step)?;
         }
         self.forget_lookup(request.id);
-        let Self { derived, groups, requests, pool, commands, admitted, resumes, .. } = self;
+        let Self { derived, groups, requests, pool, commands, admitted, retention, .. } = self;
         let mut hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
-            hits_before = Some(num_answer_block_hits(pool));
+            hits_before = Some(retention.num_answer_block_hits(pool));
             let mut held = RequestBlocks::new(groups.len());
-            if let Some(resumes) = resumes {
-                resumes.note_resume(&mut derived.rules, groups, pool, request, args);
-                let tails = held.tails.get_or_insert_default();
-                tails.num_prompt_tokens = request.num_prompt_tokens;
-                tails.num_hit_tokens = args.total_computed(request);
-            }
+            let admission = Admission {
+                request,
+                hit: args.new_computed_blocks,
+                num_local_computed_tokens: args.num_local(request),
+                num_computed_tokens: args.total_computed(request),
+                hash_block_size: derived.rules.hash_block_size,
+            };
+            retention.admitted(pool, &mut held, &admission);
             held
         });
         let mut context = RequestContext { id: request.id, groups, held, pool, commands };
@@ -67,13 +69,13 @@ impl Manager {
             context.attach(args, &allocation.step);
         }
         if let Some(before) = hits_before {
-            let num_answer_blocks = num_answer_block_hits(context.pool) - before;
+            let num_answer_blocks = retention.num_answer_block_hits(context.pool) - before;
             admitted.count(request, args, context.groups, num_answer_blocks);
         }
         let step = &allocation.step;
         let new_blocks = context.each(|group, context| group.allocate(context, step)).collect();
         if let Some(num_tokens) = allocation.num_tokens_to_cache {
-            context.cache(derived, request, num_tokens);
+            context.cache(derived, retention, request, num_tokens);
         }
         Ok(Some(new_blocks))
     }
@@ -268,11 +270,6 @@ impl RequestContext<'_> {
 /// Whether a group attaches any block of a hit: one behind those that it skips.
 fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
     group.starts_with_hit && hit.len() > group.num_skipped_blocks(computed)
-}
-
-/// Returns how often blocks with generated tokens were hit, as far as that is counted.
-fn num_answer_block_hits(pool: &BlockPool) -> u64 {
-    pool.adaptive().map_or(0, |adaptive| adaptive.num_answer_block_hits)
 }
 
 fn takes_no_hit() -> Error {

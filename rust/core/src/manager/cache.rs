@@ -4,8 +4,9 @@ use super::Manager;
 use super::context::RequestContext;
 use super::derived::Derived;
 use crate::error::{Error, Result};
-use crate::group::{Group, ReadContext, RetentionMask};
+use crate::group::{Group, GroupCaching, ReadContext};
 use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
+use crate::retention::{ActivePolicy, RetentionMask};
 
 impl Manager {
     /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
@@ -15,7 +16,7 @@ impl Manager {
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) -> Result<()> {
-        let Self { config, derived, groups, requests, pool, commands, .. } = self;
+        let Self { config, derived, groups, requests, pool, commands, retention, .. } = self;
         if !config.enable_caching {
             return Ok(());
         }
@@ -25,15 +26,21 @@ impl Manager {
         for group in groups.iter().filter(|group| group.is_cacheable) {
             let num_tokens = derived.num_cacheable_tokens(group, num_computed_tokens);
             let held = in_group(group);
-            derived.check_blocks_to_cache(group, held, request, num_computed_tokens, num_tokens)?;
+            check_blocks_to_cache(
+                &GroupCaching { data: group, rules: &derived.rules, retention, request },
+                held,
+                num_computed_tokens,
+                num_tokens,
+            )?;
             if let Some(states) = group.states() {
-                let read = ReadContext { request: request.id, held, pool, rules: &derived.rules };
+                let rules = &derived.rules;
+                let read = ReadContext { request: request.id, held, pool, rules, retention };
                 states.check_cache(group, &read, request, num_tokens)?;
             }
         }
         if let Some(held) = held {
             let mut context = RequestContext { id: request.id, groups, held, pool, commands };
-            context.cache(derived, request, num_computed_tokens);
+            context.cache(derived, retention, request, num_computed_tokens);
         }
         Ok(())
     }
@@ -102,6 +109,7 @@ impl RequestContext<'_> {
     pub(super) fn cache(
         &mut self,
         derived: &Derived,
+        retention: &ActivePolicy,
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) {
@@ -109,7 +117,7 @@ impl RequestContext<'_> {
         self.each(|group, context| {
             if group.is_cacheable {
                 let num_tokens = derived.num_cacheable_tokens(group, num_computed_tokens);
-                group.cache(context, &derived.rules, request, num_tokens);
+                group.cache(context, &derived.rules, retention, request, num_tokens);
             }
         })
         .for_each(drop);
@@ -118,33 +126,6 @@ impl RequestContext<'_> {
 }
 
 impl Derived {
-    /// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that
-    /// are to be cached.
-    fn check_blocks_to_cache(
-        &self,
-        group: &Group,
-        in_group: Option<&HeldBlocks>,
-        request: &RequestView<'_>,
-        num_computed_tokens: usize,
-        num_tokens: usize,
-    ) -> Result<()> {
-        let end = self.rules.num_full_blocks(group, request, num_tokens);
-        let start = in_group.and_then(|in_group| in_group.num_cached_blocks).unwrap_or(0);
-        let allocated = in_group.map_or(0, |in_group| in_group.blocks.len());
-        if end <= start.max(allocated) {
-            return Ok(());
-        }
-        let message = format!(
-            "{num_computed_tokens} tokens are to be cached, but the request has {allocated} \
-             blocks instead of {end} in group {}; allocate slots first",
-            group.id
-        );
-        Err(match self.rules.retention_mask(group, request, (start, end), false) {
-            RetentionMask::All => Error::OutOfRange(message),
-            _ => Error::Precondition(message),
-        })
-    }
-
     /// Returns how many computed tokens a later hit can match: those up to the last aligned
     /// boundary, and with EAGLE one block more, but never tokens that may be computed again.
     pub(super) fn num_cacheable_tokens(&self, group: &Group, num_computed_tokens: usize) -> usize {
@@ -162,4 +143,30 @@ impl Derived {
             false => aligned,
         }
     }
+}
+
+/// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that are
+/// to be cached.
+fn check_blocks_to_cache(
+    caching: &GroupCaching<'_>,
+    in_group: Option<&HeldBlocks>,
+    num_computed_tokens: usize,
+    num_tokens: usize,
+) -> Result<()> {
+    let &GroupCaching { data, rules, retention, request } = caching;
+    let end = rules.num_full_blocks(data, request, num_tokens);
+    let start = in_group.and_then(|in_group| in_group.num_cached_blocks).unwrap_or(0);
+    let allocated = in_group.map_or(0, |in_group| in_group.blocks.len());
+    if end <= start.max(allocated) {
+        return Ok(());
+    }
+    let message = format!(
+        "{num_computed_tokens} tokens are to be cached, but the request has {allocated} blocks \
+         instead of {end} in group {}; allocate slots first",
+        data.id
+    );
+    Err(match retention.mask(data.id, request, (start, end)) {
+        RetentionMask::All => Error::OutOfRange(message),
+        _ => Error::Precondition(message),
+    })
 }

@@ -110,21 +110,22 @@ impl Manager {
         request: RequestId,
     ) -> impl Iterator<Item = (&Group, ReadContext<'_>)> {
         let held = self.requests.get(&request);
-        let (pool, rules) = (&self.pool, &self.derived.rules);
+        let (pool, rules, retention) = (&self.pool, &self.derived.rules, &self.retention);
         self.groups.iter().enumerate().map(move |(i, group)| {
-            (group, ReadContext { request, held: held.map(|held| &held.groups[i]), pool, rules })
+            let held = held.map(|held| &held.groups[i]);
+            (group, ReadContext { request, held, pool, rules, retention })
         })
     }
 
     /// Notes which states inside the chunk of a demand are to be kept.
     #[cold]
     fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
-        let Self { groups, requests, pool, derived, .. } = self;
+        let Self { groups, requests, pool, derived, retention, .. } = self;
         let held = requests.get(&request);
         for (i, group) in groups.iter_mut().enumerate() {
             let held = held.map(|held| &held.groups[i]);
             group.note_checkpoint(
-                &ReadContext { request, held, pool, rules: &derived.rules },
+                &ReadContext { request, held, pool, rules: &derived.rules, retention },
                 demand,
             );
         }

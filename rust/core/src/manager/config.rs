@@ -1,8 +1,8 @@
 //! The configuration of a manager.
 
-use super::policy::Policy;
 use crate::error::{Error, Result};
 use crate::group::GroupSpec;
+use crate::retention::Policy;
 
 /// The configuration of a manager. Lengths and sizes are in tokens unless they are called blocks.
 #[derive(Clone, Debug)]

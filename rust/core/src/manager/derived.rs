@@ -1,15 +1,11 @@
 //! What follows from a configuration: groups, sizes and caching rules.
 
 use super::config::ManagerConfig;
-use super::policy::Retention;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
-use crate::group::{
-    CacheRules, EndValues, Group, GroupData, GroupSpec, KeptBins, Kind, PartialHits, ValueModel,
-    declaration,
-};
+use crate::group::{CacheRules, Group, GroupData, GroupSpec, Kind, PartialHits, declaration};
 use crate::lookup::SpecGroup;
-use crate::pool::BlockClass;
+use crate::retention::{ActivePolicy, MaskRules, TailShape};
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
@@ -30,8 +26,9 @@ pub(crate) struct Derived {
 }
 
 impl Derived {
-    /// Returns what follows from a configuration, and its groups, or [`Error::Config`].
-    pub(super) fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>)> {
+    /// Returns what follows from a configuration, its groups, and its retention policy, or
+    /// [`Error::Config`].
+    pub(super) fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>, ActivePolicy)> {
         GroupSpec::positive("dcp_world_size", config.dcp_world_size)?;
         let mut groups = groups(config)?;
         check_sizes(config)?;
@@ -56,17 +53,23 @@ impl Derived {
                 && has_partial_hits
                 && num_reprefillable_tokens == 0,
             recaches_known_tail: config.recaches_known_tail,
+        };
+        let mask = MaskRules {
+            tail_alignment: rules.tail_alignment,
+            scheduler_block_size,
             masks_unreachable: config.policy.reachable_block_mask,
             retention_interval: config.policy.retention_interval,
-            value_model: value_model(config, &groups),
             any_drops_eagle_block: groups.iter().any(|group| group.drops_eagle_block),
-            keep_tail_below_boundary: config.keep_tail_below_boundary,
+            keeps_tail_below_boundary: config.keep_tail_below_boundary,
         };
+        let before = tail_shapes(&groups);
         let spec_groups = match config.enable_caching {
             true => SpecGroup::gather(&groups, &rules),
             false => Vec::new(),
         };
         drop_together(&mut groups, &spec_groups);
+        let shapes = [before, tail_shapes(&groups)];
+        let retention = ActivePolicy::new(config.policy.clone(), mask, shapes);
         let derived = Self {
             spec_groups,
             is_hybrid: groups.len() > 1,
@@ -78,7 +81,7 @@ impl Derived {
             shares_hashes: share_hashes(&groups),
         };
         derived.check_lookups(config, &groups)?;
-        Ok((derived, groups))
+        Ok((derived, groups, retention))
     }
 
     fn check_lookups(&self, config: &ManagerConfig, groups: &[Group]) -> Result<()> {
@@ -130,6 +133,10 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     config.groups.iter().enumerate().map(group).collect()
 }
 
+fn tail_shapes(groups: &[Group]) -> Vec<TailShape> {
+    groups.iter().map(|group| group.tail_shape()).collect()
+}
+
 /// Whether hits can end inside blocks: some kind asks for it, and each other kind supports it or
 /// has blocks of one hash.
 fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: usize) -> bool {
@@ -153,61 +160,6 @@ fn share_hashes(groups: &[Group]) -> bool {
     let mut sizes: Vec<_> = cacheable.map(|group| group.block_size).collect();
     sizes.sort_unstable();
     sizes.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-/// Returns what tails cost in a model, under adaptive retention.
-fn value_model(config: &ManagerConfig, groups: &[Group]) -> Option<ValueModel> {
-    if config.policy.retention != Retention::Adaptive {
-        return None;
-    }
-    let (tails, others) = tails_and_others(groups);
-    let per_token = blocks_per_token(others.iter().copied());
-    let blocks: usize = tails.iter().map(|group| group.tail_len()).sum();
-    // Without other groups, tails compete with tails only: any common measure will do.
-    let per_token = if others.is_empty() { 1.0 / 16.0 } else { per_token };
-    Some(ValueModel {
-        tail_cost: blocks as f64 / per_token,
-        kept_bins: KeptBins::ALL,
-        ends: EndValues::default(),
-        blocks_per_token: blocks_per_token(groups.iter().filter(|group| group.is_cacheable)),
-    })
-}
-
-/// Returns the cacheable groups of which a hit needs a tail only, and the others.
-pub(super) fn tails_and_others(groups: &[Group]) -> (Vec<&Group>, Vec<&Group>) {
-    groups.iter().filter(|group| group.is_cacheable).partition(|group| group.is_sparse)
-}
-
-/// Returns how many blocks of some groups a token takes.
-pub(super) fn blocks_per_token<'a>(groups: impl Iterator<Item = &'a Group>) -> f64 {
-    groups.map(|group| 1.0 / group.block_size as f64).sum()
-}
-
-/// Returns, for vLLM's own policy, cached window blocks per cached full-attention block, averaged
-/// over a prompt: one tail per `alignment` tokens, or every block where tails touch. 0 without
-/// windows or without full attention.
-pub(super) fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
-    let (tails, others) = tails_and_others(groups);
-    let per_token = |group: &&Group| {
-        (group.tail_len() as f64 / alignment as f64).min(1.0 / group.block_size as f64)
-    };
-    let tails: f64 = tails.iter().filter(|group| !group.is_state).map(per_token).sum();
-    let others = blocks_per_token(others.into_iter());
-    if others > 0.0 { tails / others } else { 0.0 }
-}
-
-/// Returns the default class of a block of each group. Shadow caches sample the groups that need
-/// the whole prefix for a hit, or all if every group needs a tail only.
-pub(super) fn block_classes(groups: &[Group]) -> Vec<BlockClass> {
-    let is_tail = |group: &Group| group.is_sparse;
-    let all_are_tails = groups.iter().filter(|group| group.is_cacheable).all(is_tail);
-    let class = |group: &Group| BlockClass {
-        is_tail: is_tail(group),
-        is_state: group.is_state,
-        is_sampleable: group.is_cacheable && (all_are_tails || !is_tail(group)),
-        ..BlockClass::default()
-    };
-    groups.iter().map(class).collect()
 }
 
 /// Lets groups that are looked up together drop their last block together, and no others.

@@ -16,8 +16,6 @@ mod report;
 mod worker;
 
 mod capacity;
-mod release_order;
-mod resumes;
 
 mod context;
 
@@ -26,23 +24,20 @@ mod derived;
 
 mod config;
 
-mod policy;
-
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
 pub use memory::GroupMemory;
-pub use policy::{Policy, ProtectedShare, Retention};
-pub use report::{Admitted, ByKind, DefaultHits, RetentionReport};
+pub use report::{Admitted, ByKind, RetentionReport};
 
 use derived::Derived;
 use direct_writes::DirectWrites;
-use resumes::Resumes;
 
 use crate::error::{Error, Result};
 use crate::group::{Group, WorkerCommands};
 use crate::lookup::LookupMemos;
-use crate::pool::{AdaptiveConfig, BlockPool, Event};
+use crate::pool::{BlockPool, Event};
 use crate::request::{RequestBlocks, RequestId};
+use crate::retention::ActivePolicy;
 
 type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::FixedState>;
 
@@ -58,34 +53,23 @@ pub struct Manager {
     pub(crate) direct_writes: DirectWrites,
     memos: LookupMemos,
     admitted: Admitted,
-    /// What adaptive retention learns from requests.
-    resumes: Option<Resumes>,
+    retention: ActivePolicy,
 }
 
 impl Manager {
     /// Returns a manager with an empty cache, or [`Error::Config`] for a configuration that cannot
     /// work.
     pub fn new(config: ManagerConfig) -> Result<Self> {
-        let (derived, groups) = Derived::new(&config)?;
+        let (derived, groups, retention) = Derived::new(&config)?;
+        let eviction = retention.eviction(config.num_blocks);
+        let counts_evictions = eviction.is_some();
         let order = config.policy.recycle_order;
-        let is_adaptive = config.policy.retention == Retention::Adaptive;
-        let adaptive = is_adaptive.then(|| AdaptiveConfig {
-            classes: derived::block_classes(&groups),
-            dense_tails_per_block: derived::dense_tails_per_block(
-                &groups,
-                derived.rules.tail_alignment,
-            ),
-            max_high_priority: config
-                .policy
-                .protected_share
-                .of(config.num_blocks.saturating_sub(1)),
-        });
         let mut pool =
-            BlockPool::new(config.num_blocks, groups.len(), order, config.enable_events, adaptive)?;
+            BlockPool::new(config.num_blocks, groups.len(), order, config.enable_events, eviction)?;
         if config.observe {
             pool.observe();
         }
-        if is_adaptive {
+        if counts_evictions {
             pool.index_mut().count_evictions_by_group();
         }
         Ok(Self {
@@ -95,7 +79,7 @@ impl Manager {
             direct_writes: DirectWrites::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
-            resumes: is_adaptive.then(|| Resumes::new(derived.rules.tail_alignment)),
+            retention,
             derived,
             groups,
             config,

@@ -1,10 +1,9 @@
 //! The release of blocks: those that left a window, and those of a request that ends.
 
-use super::{Manager, release_order, unknown};
+use super::{Manager, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::StepContext;
-use crate::pool::BlockPool;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
@@ -27,37 +26,18 @@ impl Manager {
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) {
-        let Self { config, derived, groups, requests, pool, commands, .. } = self;
-        let alignment = derived.rules.tail_alignment;
+        let Self { retention, groups, requests, pool, commands, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
-        if let Some((adaptive, _)) = pool.adaptive_mut() {
-            adaptive.start_protecting();
-        }
-        let min_drop = match config.policy.pin_min_drop_size {
-            None => usize::MAX,
-            Some(least) => {
-                if config.policy.pins_skipped_tails() {
-                    for (group, in_group) in groups.iter().zip(&held.groups) {
-                        pin_skipped(pool, &in_group.blocks, |i| {
-                            group.is_skipped(request, i, num_computed_tokens, num_prompt_tokens)
-                        });
-                    }
-                }
-                least
-            }
-        };
+        retention.window_leaves(pool, held, |group, position| {
+            groups[group].is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
+        });
         for (group, in_group) in groups.iter_mut().zip(&mut held.groups) {
             let mut context = StepContext { request, held: in_group, pool, commands };
             let num_released =
                 group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
-            if num_released >= min_drop {
-                context.pool.pin(context.held.blocks.iter_owned_rev());
-            }
+            retention.pin_if_many_left(context.pool, &context.held.blocks, num_released);
         }
-        if let Some((adaptive, blocks)) = pool.adaptive_mut() {
-            let tails = adaptive.stop_protecting();
-            release_order::note_protected_tails(held, adaptive, blocks, &tails, alignment);
-        }
+        retention.window_left(pool, held);
     }
 
     /// Releases every block of a request, the end of each table first.
@@ -67,16 +47,7 @@ impl Manager {
             let blocks = held.groups.iter().flat_map(|group| group.blocks.iter());
             self.pool.release_null(blocks.filter(|&block| block == NULL_BLOCK).count());
         }
-        let Self { derived, groups, pool, resumes, .. } = self;
-        if let (Some((adaptive, blocks)), Some(resumes)) = (pool.adaptive_mut(), resumes) {
-            let values = resumes.note_end(&mut derived.rules, groups, adaptive, blocks, &held);
-            let alignment = derived.rules.tail_alignment;
-            release_order::release_all(groups, adaptive, blocks, &held, values, alignment);
-            return Ok(());
-        }
-        for group in &held.groups {
-            self.pool.release_table(group.blocks.ids());
-        }
+        self.retention.release(&mut self.pool, &held);
         Ok(())
     }
 
@@ -84,9 +55,7 @@ impl Manager {
     /// without leading null blocks. The caller releases them in reverse.
     pub fn pop_blocks_for_free(&mut self, request: RequestId) -> Result<Vec<BlockId>> {
         let held = self.remove_request(request)?;
-        if let Some((adaptive, blocks)) = self.pool.adaptive_mut() {
-            release_order::unprotect_tails(adaptive, blocks, &held);
-        }
+        self.retention.unprotect(&mut self.pool, &held);
         Ok(held.groups.iter().flat_map(|group| group.blocks.ids()).copied().collect())
     }
 
@@ -98,11 +67,7 @@ impl Manager {
         self.direct_writes.forget(request);
         let Self { groups, commands, .. } = self;
         groups.iter_mut().for_each(|group| group.end(request, commands));
-        if self.config.policy.pin_min_drop_size.is_some() {
-            for group in &held.groups {
-                self.pool.pin(group.blocks.iter_owned_rev());
-            }
-        }
+        self.retention.pin_ended(&mut self.pool, &held);
         Ok(held)
     }
 
@@ -179,14 +144,4 @@ impl Manager {
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
     }
-}
-
-/// Pins those blocks of a request that left a window and are cached.
-#[cold]
-#[inline(never)]
-fn pin_skipped(pool: &mut BlockPool, table: &GroupBlocks, is_skipped: impl Fn(usize) -> bool) {
-    let positions = table.null_head()..;
-    let skipped = positions.zip(table.ids()).take_while(|&(position, _)| is_skipped(position));
-    let skipped = skipped.map(|(_, &block)| block).filter(|&block| block != NULL_BLOCK);
-    pool.pin(skipped);
 }

@@ -3,10 +3,10 @@
 
 use super::Manager;
 use super::args::AllocateArgs;
-use super::derived::{blocks_per_token, tails_and_others};
 use crate::group::Group;
 use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;
+use crate::retention::DefaultHits;
 
 /// Numbers of cached blocks or of evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,18 +50,6 @@ impl Admitted {
     }
 }
 
-/// What vLLM's own policy would have hit of the requests that were admitted, as near as the sample
-/// tells. With another policy than adaptive retention, and where no group needs the whole prefix, it
-/// is what was hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct DefaultHits {
-    /// Prompt tokens.
-    pub tokens: u64,
-    /// Whether it would have hit less where states are missing: the sample counts full blocks.
-    pub is_upper_limit: bool,
-}
-
 /// Statistics of retention since the manager was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -96,10 +84,11 @@ impl Manager {
     /// Returns the statistics, in time proportional to the pool.
     pub fn retention_report(&self) -> RetentionReport {
         let statistics = PoolStatistics::of(&self.pool);
-        let adaptive = self.pool.adaptive();
+        let shadow = self.retention.shadow_report(&self.pool);
+        let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
         let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {
-            ordering: adaptive.map(|adaptive| adaptive.shadow().in_force()),
+            ordering: shadow.map(|shadow| shadow.in_force),
             in_use: statistics.in_use as u64,
             waiting: by_kind(
                 &self.groups,
@@ -109,25 +98,9 @@ impl Manager {
             empty: statistics.empty as u64,
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,
-            sample: adaptive.map(|adaptive| adaptive.shadow().counts),
-            default_hits: self.default_hits(),
+            sample: shadow.map(|shadow| shadow.counts),
+            default_hits: self.retention.default_hits(&self.pool, prompt_tokens, hit_tokens),
         }
-    }
-
-    /// Estimates the tokens that vLLM's own policy would have hit: those hit, plus the difference
-    /// between what the default and this policy kept of the sampled blocks, scaled up to the pool.
-    fn default_hits(&self) -> DefaultHits {
-        let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
-        let is_upper_limit = self.groups.iter().any(|group| group.is_state);
-        let blocks_per_token = blocks_per_token(tails_and_others(&self.groups).1.into_iter());
-        let Some(adaptive) = self.pool.adaptive().filter(|_| blocks_per_token > 0.0) else {
-            return DefaultHits { tokens: hit_tokens, is_upper_limit };
-        };
-        let sample = adaptive.shadow().counts;
-        let more = sample.kept_by_default as f64 - sample.hit as f64;
-        let more_tokens = more * adaptive.shadow().blocks_per_sample() as f64 / blocks_per_token;
-        let tokens = (hit_tokens as f64 + more_tokens).clamp(0.0, prompt_tokens as f64) as u64;
-        DefaultHits { tokens, is_upper_limit }
     }
 }
 

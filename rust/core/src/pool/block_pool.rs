@@ -279,9 +279,7 @@ impl BlockPool {
 
     /// Gives blocks that have just become cached a value. Null blocks are passed over.
     pub(crate) fn set_value(&mut self, ids: &[BlockId], value: super::ValueLevel) {
-        if let Some(adaptive) = self.eviction.adaptive_mut() {
-            adaptive.set_value(ids, value);
-        }
+        self.eviction.set_value(ids, value);
     }
 
     /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
@@ -399,7 +397,12 @@ impl BlockPool {
 
     /// Returns the free cached blocks of the adaptive policy, in no particular order.
     pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
-        self.adaptive().into_iter().flat_map(|adaptive| adaptive.listed_blocks(&self.blocks))
+        self.eviction.listed_blocks(&self.blocks)
+    }
+
+    /// Returns the blocks that are evicted last, because a running request may come back to them.
+    pub(crate) fn protected_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.eviction.protected_blocks(&self.blocks)
     }
 
     /// Returns the free blocks in the order in which they would be allocated if no tail got a second

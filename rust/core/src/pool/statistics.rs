@@ -31,9 +31,7 @@ impl PoolStatistics {
         let (in_use, empty) = (counts[in_use], counts[empty]);
         counts.truncate(num_groups);
         let mut statistics = Self { in_use, empty, protected: 0, evictable: counts };
-        let protected =
-            pool.adaptive().into_iter().flat_map(|adaptive| adaptive.protected_tails(blocks));
-        for block in protected.chain(pool.pinned_blocks()) {
+        for block in pool.protected_blocks().chain(pool.pinned_blocks()) {
             statistics.evictable[group_of(block)] -= 1;
             statistics.protected += 1;
         }

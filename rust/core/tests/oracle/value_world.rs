@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use kvoxide_core::group::{self, EndValue, KeptBins, MaskQuery, RetentionMask, ValueModel};
 use kvoxide_core::pool::{Nearness, ValueLevel};
+use kvoxide_core::retention::{self, EndValue, KeptBins, MaskQuery, RetentionMask, ValueModel};
 use proptest::prelude::*;
 
 use crate::adaptive::block::WORTHLESS;
@@ -125,7 +125,8 @@ impl Case {
     fn check(&self) {
         let Self { num_tokens, block_size, window, tail_cost, has_room, .. } = *self;
         let alignment = block_size * self.blocks_per_alignment;
-        let (mut learnt, mut kept_bins) = (group::ResumeHistogram::new(alignment), KeptBins::ALL);
+        let (mut learnt, mut kept_bins) =
+            (retention::ResumeHistogram::new(alignment), KeptBins::ALL);
         let mut resumes = ResumeHistogram::new(alignment);
         for &(position, before) in &self.resumes {
             kept_bins =
@@ -135,7 +136,7 @@ impl Case {
         let worth =
             |Worth { assumed, per_token, tail_cost }| EndValue { assumed, per_token, tail_cost };
         let [prompt, answer] = [self.ends.prompt, self.ends.answer].map(worth);
-        let ends = group::EndValues { prompt, answer, ..group::EndValues::default() };
+        let ends = retention::EndValues { prompt, answer, ..retention::EndValues::default() };
         let model = ValueModel { tail_cost, kept_bins, ends, blocks_per_token: 1.0 };
         let query = MaskQuery {
             range: (self.blocks.start, self.blocks.end),

@@ -1,6 +1,6 @@
 //! The retention mask, compared with its definition for one block.
 
-use kvoxide_core::group::MaskQuery;
+use kvoxide_core::retention::MaskQuery;
 use proptest::prelude::*;
 
 /// Whether a block is cached, by the definition of vLLM PR 42258 and PR 43447.

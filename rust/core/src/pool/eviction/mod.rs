@@ -11,6 +11,7 @@ pub(crate) mod priority;
 pub(crate) mod queue;
 
 use adaptive::{Adaptive, AdaptiveConfig, ValueLevel};
+use priority::EffectivePriority;
 use queue::{Queue, RecycleOrder};
 
 use crate::block::{BlockId, CacheKey};
@@ -97,6 +98,13 @@ impl Eviction {
     ) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.cached(blocks, batch, hints);
+        }
+    }
+
+    /// Gives blocks that have just become cached a value. Null blocks are passed over.
+    pub(crate) fn set_value(&mut self, ids: &[BlockId], value: ValueLevel) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.set_value(ids, value);
         }
     }
 
@@ -193,6 +201,33 @@ impl Eviction {
         if !self.adaptive_mut().is_some_and(|adaptive| adaptive.remove(blocks, block)) {
             self.queue_mut().unlink(blocks, ListSpan::of(block));
         }
+    }
+
+    /// Returns the free cached blocks that are neither in the free queue nor pinned, in no particular
+    /// order.
+    pub(crate) fn listed_blocks<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = BlockId> + 'a {
+        self.adaptive().into_iter().flat_map(|adaptive| adaptive.listed_blocks(blocks))
+    }
+
+    /// Returns the number of [`Self::listed_blocks`] as the policy counts them.
+    pub(crate) fn num_listed(&self) -> usize {
+        self.adaptive().map_or(0, Adaptive::num_listed)
+    }
+
+    /// Returns the blocks that are evicted last, because a running request may come back to them.
+    pub(crate) fn protected_blocks<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = BlockId> + 'a {
+        self.adaptive().into_iter().flat_map(|adaptive| adaptive.protected_tails(blocks))
+    }
+
+    /// Returns the priority of a block, if a request has set one.
+    pub(crate) fn priority_of(&self, block: BlockId) -> Option<EffectivePriority> {
+        self.adaptive()?.priority_of(block)
     }
 
     /// Says what is wrong with what the policy knows of blocks.

@@ -9,11 +9,11 @@ use super::planned_table::PlannedTable;
 use super::table::{TableRecord, TableRecords, TableShape};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
+use crate::group::caching::GroupCaching;
 use crate::group::context::{NeededBlocks, PlannedStep, ReadContext, SlotDemand, StepContext};
 use crate::group::data::GroupData;
 use crate::group::declaration::{Declaration, PartialHits, Sharding};
 use crate::group::kinds::full::FULL;
-use crate::group::mask::CacheRules;
 use crate::group::partial_hits::SharedTail;
 use crate::group::spec::{GroupSpec, Size};
 use crate::group::table;
@@ -107,9 +107,9 @@ impl AlignedStates {
         let rules = context.rules;
         let chunk =
             Chunk { start: demand.total_computed_tokens, end: demand.num_tokens_main_model };
-        let prefill_end = match rules.retention_interval {
-            Some(0) => demand.prefill_end,
-            _ => 0,
+        let prefill_end = match context.retention.keeps_boundaries_alone() {
+            true => demand.prefill_end,
+            false => 0,
         };
         let num_tokens = last_boundary(rules, chunk.end, rules.tail_alignment);
         let (alignment, size) = (self.checkpoint_alignment, self.shape.block_size);
@@ -167,9 +167,9 @@ impl AlignedStates {
     ) -> Result<bool> {
         let checkpoint = self.checkpoint_ahead(context, demand);
         let record = TableRecord { checkpoint, ..self.record(context.request) };
-        let caching = step.num_tokens_to_cache.map(|num_tokens| {
-            (StateCaching { data, rules: context.rules, request: step.request }, num_tokens)
-        });
+        let caching = step
+            .num_tokens_to_cache
+            .map(|num_tokens| (StateCaching(context.caching(data, step.request)), num_tokens));
         if let Some((caching, _)) = &caching {
             caching.check_checkpoint(&record)?;
         }
@@ -236,7 +236,7 @@ impl AlignedStates {
         num_tokens: usize,
     ) -> Result<()> {
         let Some(held) = context.held else { return Ok(()) };
-        let caching = StateCaching { data, rules: context.rules, request };
+        let caching = StateCaching(context.caching(data, request));
         caching.check(context.pool, held, &self.record(request.id), num_tokens)
     }
 
@@ -428,15 +428,12 @@ impl AlignedStates {
     #[inline(never)]
     pub(crate) fn cache(
         &mut self,
-        data: &GroupData,
         context: &mut StepContext<'_>,
-        rules: &CacheRules,
-        request: &RequestView<'_>,
+        caching: &GroupCaching<'_>,
         num_tokens: usize,
     ) {
-        let record = self.records.entry(request.id).or_default();
-        let caching = StateCaching { data, rules, request };
-        caching.cache(context, record, num_tokens, &mut |hash| {
+        let record = self.records.entry(caching.request.id).or_default();
+        StateCaching(*caching).cache(context, record, num_tokens, &mut |hash| {
             self.cached_this_step.insert(hash);
         });
     }

@@ -5,25 +5,16 @@ use super::checkpoint::{Checkpoint, last_boundary};
 use super::table::TableRecord;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::caching::{self, CacheTarget};
+use crate::group::caching::GroupCaching;
 use crate::group::context::StepContext;
-use crate::group::data::GroupData;
-use crate::group::mask::{CacheRules, ResumeBoundaries};
 use crate::group::partial_hits::SharedTail;
 use crate::group::worker_commands::Offload;
 use crate::pool::BlockPool;
-use crate::request::{HeldBlocks, RequestView};
+use crate::request::HeldBlocks;
 
 /// The states of one request in one group, about to be cached.
 #[derive(Clone, Copy)]
-pub(super) struct StateCaching<'a> {
-    /// The group.
-    pub data: &'a GroupData,
-    /// The rules of the manager.
-    pub rules: &'a CacheRules,
-    /// The request.
-    pub request: &'a RequestView<'a>,
-}
+pub(super) struct StateCaching<'a>(pub GroupCaching<'a>);
 
 impl StateCaching<'_> {
     /// Caches the states that are computed up to `num_tokens`. Calls `is_new` with each hash whose
@@ -36,7 +27,7 @@ impl StateCaching<'_> {
         is_new: &mut dyn FnMut(BlockHash),
     ) {
         let first = context.held.num_cached_blocks.unwrap_or(0);
-        caching::cache(self.data, context, self.rules, self.request, num_tokens);
+        self.0.cache(context, num_tokens);
         let end = context.held.num_cached_blocks.unwrap_or(0);
         let tail = match record.checkpoint {
             Some(checkpoint) => self.cache_checkpoint(context, checkpoint),
@@ -80,12 +71,12 @@ impl StateCaching<'_> {
         num_tokens: usize,
         block_at: impl Fn(usize) -> BlockId,
     ) -> Result<()> {
-        let Self { data, rules, request } = self;
+        let GroupCaching { data, rules, retention, request } = self.0;
         let range = (num_cached, rules.num_full_blocks(data, request, num_tokens));
         if range.0 >= range.1 {
             return Ok(());
         }
-        let mask = rules.retention_mask(data, request, range, false);
+        let mask = retention.mask(data.id, request, range);
         let covers = |position: usize| {
             let covered = pool.blocks().hash_num_tokens(block_at(position));
             covered.is_some_and(|covered| covered >= (position + 1) * data.block_size)
@@ -100,7 +91,7 @@ impl StateCaching<'_> {
     }
 
     fn refusal(&self, why: String) -> Error {
-        Error::Precondition(format!("group {}: {why}", self.data.id))
+        Error::Precondition(format!("group {}: {why}", self.0.data.id))
     }
 
     /// Checks that the state inside the chunk has a hash.
@@ -127,7 +118,7 @@ impl StateCaching<'_> {
         let blocks = context.pool.blocks();
         if let (Some(key), Some(num_tokens)) = (blocks.key(block), blocks.hash_num_tokens(block)) {
             is_new(key.hash);
-            let (request, group) = (context.request, self.data.id);
+            let (request, group) = (context.request, self.0.data.id);
             context.commands.offloads.of(group).push(Offload { request, group, block, num_tokens });
         }
     }
@@ -153,28 +144,18 @@ impl StateCaching<'_> {
         if is_known || !self.has_hash(num_tokens) {
             return None;
         }
-        let size = self.rules.hash_block_size;
-        let target = CacheTarget::new(self.data, size, self.request, &context.held.blocks);
+        let target = self.0.target(&context.held.blocks);
         context.pool.remove_keys(block);
         Some(target.cache_partial_block(context.pool, block, num_tokens))
     }
 
     fn keeps_checkpoint(&self, num_tokens: usize) -> bool {
-        let Self { data, rules, request } = self;
+        let GroupCaching { data, rules, retention, request } = self.0;
         let end_of_prompt = last_boundary(rules, request.num_prompt_tokens, rules.tail_alignment);
         num_tokens == end_of_prompt
             || num_tokens == request.shared_prefix_boundary
             || num_tokens.is_multiple_of(data.block_size)
-                && self.is_segment_end(num_tokens / data.block_size)
-    }
-
-    /// Whether the state after `num_blocks` is kept of every prompt.
-    fn is_segment_end(&self, num_blocks: usize) -> bool {
-        let Self { data, rules, .. } = self;
-        let (start, end) = (num_blocks - 1, num_blocks);
-        let boundaries = ResumeBoundaries::default();
-        let query = rules.query(data, self.request, (start, end), &boundaries);
-        !rules.masks_unreachable || !query.states(data.block_size).runs(start, end).is_empty()
+                && retention.keeps_state_at(data.id, request, num_tokens / data.block_size)
     }
 
     /// Caches the state where the prompt ends, or the prefix that it shares with others. The next
@@ -188,16 +169,15 @@ impl StateCaching<'_> {
         if !self.is_resumed_at(num_tokens) || !self.has_hash(num_tokens) {
             return None;
         }
-        let position = num_tokens.div_ceil(self.data.block_size) - 1;
+        let position = num_tokens.div_ceil(self.0.data.block_size) - 1;
         let block = context.held.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
         let is_known = context.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
-        if is_known && !self.rules.recaches_known_tail {
+        if is_known && !self.0.rules.recaches_known_tail {
             return None;
         }
-        let size = self.rules.hash_block_size;
-        let target = CacheTarget::new(self.data, size, self.request, &context.held.blocks);
+        let target = self.0.target(&context.held.blocks);
         let hash = target.cache_partial_block(context.pool, block, num_tokens);
-        if !num_tokens.is_multiple_of(self.data.block_size) {
+        if !num_tokens.is_multiple_of(self.0.data.block_size) {
             record.shared_tail = Some(SharedTail { position, block });
             record.producer_tail = Some((block, num_tokens));
             context.held.num_cached_blocks = Some(position);
@@ -206,7 +186,7 @@ impl StateCaching<'_> {
     }
 
     fn is_resumed_at(&self, num_tokens: usize) -> bool {
-        let Self { rules, request, .. } = self;
+        let GroupCaching { rules, request, .. } = self.0;
         if num_tokens == 0 || !num_tokens.is_multiple_of(rules.hash_block_size) {
             return false;
         }
@@ -220,6 +200,6 @@ impl StateCaching<'_> {
     }
 
     fn has_hash(&self, num_tokens: usize) -> bool {
-        num_tokens / self.rules.hash_block_size <= self.request.hashes.chain_len()
+        num_tokens / self.0.rules.hash_block_size <= self.0.request.hashes.chain_len()
     }
 }

@@ -15,6 +15,7 @@ use super::doublings::doublings_to;
 use super::ends::EndValues;
 use super::resume_histogram::{Bin, KeptBins};
 use crate::pool::{Nearness, ValueLevel, tuning};
+use crate::retention::shape::{TailShape, blocks_per_token, tails_and_others};
 
 /// The geometry of a model, and where the requests of its traffic resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +32,21 @@ pub struct ValueModel {
 }
 
 impl ValueModel {
+    /// Returns the model of a manager with these groups, before anything is learnt.
+    pub(super) fn of(shapes: &[TailShape]) -> Self {
+        let (tails, others) = tails_and_others(shapes);
+        let per_token = blocks_per_token(others.iter().copied());
+        let blocks: usize = tails.iter().map(|shape| shape.tail_len).sum();
+        // Without other groups, tails compete with tails only: any common measure will do.
+        let per_token = if others.is_empty() { 1.0 / 16.0 } else { per_token };
+        Self {
+            tail_cost: blocks as f64 / per_token,
+            kept_bins: KeptBins::ALL,
+            ends: EndValues::default(),
+            blocks_per_token: blocks_per_token(shapes.iter().filter(|shape| shape.is_cacheable)),
+        }
+    }
+
     /// Whether tails without a value, which wait in the free queue, would still be cached when their
     /// prompt is computed.
     pub(crate) fn has_room(&self, num_prompt_tokens: usize, num_queued: usize) -> bool {

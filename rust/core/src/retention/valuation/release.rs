@@ -4,18 +4,18 @@
 
 use std::cmp::Reverse;
 
+use super::ends::EndValue;
+use super::resumes::SequenceValues;
 use crate::block::{BlockId, NULL_BLOCK};
-use crate::group::{EndValue, Group};
 use crate::pool::{Adaptive, Blocks, ValueLevel};
 use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks};
-
-use super::resumes::SequenceValues;
+use crate::retention::shape::TailShape;
 
 /// Notes which tails of a request became protected. Of the tails in its answer only those at the
 /// last boundary stay protected.
 #[cold]
 #[inline(never)]
-pub(super) fn note_protected_tails(
+pub(in crate::retention) fn note_protected_tails(
     held: &mut RequestBlocks,
     adaptive: &mut Adaptive,
     blocks: &mut Blocks,
@@ -48,8 +48,8 @@ pub(super) fn note_protected_tails(
 }
 
 /// Releases every block of a request that ends, and ends the protection of its tails.
-pub(super) fn release_all(
-    groups: &[Group],
+pub(in crate::retention) fn release_all(
+    shapes: &[TailShape],
     adaptive: &mut Adaptive,
     blocks: &mut Blocks,
     held: &RequestBlocks,
@@ -60,14 +60,18 @@ pub(super) fn release_all(
     raise_priorities(adaptive, blocks, held, &tails);
     let num_prompt_tokens = held.tails.as_ref().map_or(0, |tails| tails.num_prompt_tokens);
     let prompt_end = num_prompt_tokens / alignment * alignment;
-    let ended = EndedRequest { groups, held: &held.groups, prompt_end };
+    let ended = EndedRequest { shapes, held: &held.groups, prompt_end };
     ended.promote_tails(adaptive, &tails, values.end);
     ended.demote_passed_tails(adaptive, blocks, &tails, values.resumed);
     ended.release(adaptive, blocks, &tails);
 }
 
 /// Ends the protection of a request's tails.
-pub(super) fn unprotect_tails(adaptive: &mut Adaptive, blocks: &mut Blocks, held: &RequestBlocks) {
+pub(in crate::retention) fn unprotect_tails(
+    adaptive: &mut Adaptive,
+    blocks: &mut Blocks,
+    held: &RequestBlocks,
+) {
     let tails = protected_tails(adaptive, blocks, held);
     raise_priorities(adaptive, blocks, held, &tails);
     adaptive
@@ -108,7 +112,7 @@ fn raise_priorities(
 /// The tables of a request that ends.
 #[derive(Clone, Copy)]
 struct EndedRequest<'a> {
-    groups: &'a [Group],
+    shapes: &'a [TailShape],
     held: &'a [HeldBlocks],
     /// Where the last hit in the prompt ends.
     prompt_end: usize,
@@ -116,13 +120,13 @@ struct EndedRequest<'a> {
 
 impl<'a> EndedRequest<'a> {
     fn is_tail(self, group: usize) -> bool {
-        self.groups[group].is_sparse
+        self.shapes[group].is_sparse
     }
 
     /// Returns the group's last tail behind its position; the whole table for a kind without tails.
     fn last_tail(self, group: usize) -> (usize, &'a [BlockId]) {
-        let (group, in_group) = (&self.groups[group], &self.held[group]);
-        let before_tail = match group.tail_len() {
+        let (shape, in_group) = (&self.shapes[group], &self.held[group]);
+        let before_tail = match shape.tail_len {
             0 => 0,
             len => in_group.num_cached_blocks.unwrap_or(0).saturating_sub(len),
         };
@@ -133,8 +137,8 @@ impl<'a> EndedRequest<'a> {
     /// sequence ends. Tails get the number of uses of the prefix block that they end with.
     fn promote_tails(self, adaptive: &mut Adaptive, tails: &[Tail], end_value: ValueLevel) {
         let prefix = self.prefix();
-        for group in (0..self.groups.len()).filter(|&group| self.is_tail(group)) {
-            let size = self.groups[group].block_size;
+        for group in (0..self.shapes.len()).filter(|&group| self.is_tail(group)) {
+            let size = self.shapes[group].block_size;
             let (first, mut left) = self.last_tail(group);
             if let Some((prefix_size, prefix)) = prefix
                 && prefix_size == size
@@ -178,8 +182,8 @@ impl<'a> EndedRequest<'a> {
         resumed: EndValue,
     ) {
         for &(end, tail) in tails {
-            let group = &self.groups[usize::from(blocks.group_of(tail))];
-            let tail_len = group.tail_len() * group.block_size;
+            let shape = &self.shapes[usize::from(blocks.group_of(tail))];
+            let tail_len = shape.tail_len * shape.block_size;
             let is_at_end = |prefix| prefix != NULL_BLOCK && adaptive.meta(prefix).is_end();
             if end + tail_len <= self.prompt_end && is_at_end(self.prefix_at(end)) {
                 adaptive.demote_resumed(tail, resumed.behind(end));
@@ -189,8 +193,8 @@ impl<'a> EndedRequest<'a> {
 
     /// Returns the blocks of a group that needs all of a prefix, and its block size.
     fn prefix(self) -> Option<(usize, &'a GroupBlocks)> {
-        let whole = (0..self.groups.len()).find(|&group| !self.is_tail(group))?;
-        Some((self.groups[whole].block_size, &self.held[whole].blocks))
+        let whole = (0..self.shapes.len()).find(|&group| !self.is_tail(group))?;
+        Some((self.shapes[whole].block_size, &self.held[whole].blocks))
     }
 
     /// Returns the block of that group with which a prefix of so many tokens ends; the null block if

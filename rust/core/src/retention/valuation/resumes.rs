@@ -1,72 +1,72 @@
-//! What adaptive retention learns from where requests resume: at which boundaries near the ends of
-//! prompts, and what tails at the ends of prompts and of answers are worth.
+//! What requests teach when they resume earlier sequences and when they end: at which boundaries near
+//! the ends of prompts requests resume, and what tails at the ends of prompts and answers are worth.
 
+use super::Valuation;
+use super::ends::{End, EndStatistics, EndValue, EndValues};
 use crate::block::{BlockId, CacheKey};
-use crate::group::{CacheRules, End, EndStatistics, EndValue, EndValues, Group, ResumeHistogram};
 use crate::pool::{Adaptive, BlockMeta, BlockPool, Blocks, ValueLevel, tuning};
-use crate::request::{RequestBlocks, RequestView};
+use crate::request::{GroupBlocks, RequestBlocks, RequestView};
+use crate::retention::shape::TailShape;
 
-use super::args::AllocateArgs;
-
-/// Where requests continued earlier sequences, and the rules that follow from it.
-#[derive(Debug)]
-pub(super) struct Resumes {
-    near_end: ResumeHistogram,
-    ends: EndStatistics,
+/// A request that is admitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission<'a> {
+    /// The request.
+    pub request: &'a RequestView<'a>,
+    /// The blocks of its hit, one table per group; empty for no hit.
+    pub hit: &'a [GroupBlocks],
+    /// Computed tokens whose blocks the manager has.
+    pub num_local_computed_tokens: usize,
+    /// Computed tokens, external ones included.
+    pub num_computed_tokens: usize,
+    /// Tokens per block hash.
+    pub hash_block_size: usize,
 }
 
 /// The values of the tails of a request that ends.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SequenceValues {
+pub(in crate::retention) struct SequenceValues {
     /// The value of the tail at its end.
     pub end: ValueLevel,
     /// The value of tails at earlier ends, at which requests resumed.
     pub resumed: EndValue,
 }
 
-impl Resumes {
-    /// Nothing has been learnt. Hits end at multiples of `alignment` tokens.
-    pub(super) fn new(alignment: usize) -> Self {
-        Self { near_end: ResumeHistogram::new(alignment), ends: EndStatistics::default() }
-    }
-
+impl Valuation {
     /// Notes that a request continues earlier sequences where its shared prefix ends, whether or
     /// not the tails there were cached.
-    pub(super) fn note_resume(
+    pub(in crate::retention) fn note_resume(
         &mut self,
-        rules: &mut CacheRules,
-        groups: &[Group],
+        shapes: &[TailShape],
         pool: &BlockPool,
-        request: &RequestView<'_>,
-        args: &AllocateArgs<'_>,
+        admission: &Admission<'_>,
     ) {
-        let shared = args.num_local(request).max(request.shared_prefix_boundary);
-        let position = shared / rules.tail_alignment * rules.tail_alignment;
+        let request = admission.request;
+        let shared = admission.num_local_computed_tokens.max(request.shared_prefix_boundary);
+        let position = shared / self.alignment * self.alignment;
         let Some(adaptive) = pool.adaptive() else { return };
-        let Some(full) = adaptive.full_group.map(|id| &groups[usize::from(id)]) else { return };
-        let last = last_shared_block(full, rules.hash_block_size, position, pool, request, args);
+        let Some(full) = adaptive.full_group.map(|id| &shapes[usize::from(id)]) else { return };
+        let last = last_shared_block(full, position, pool, admission);
         let Some(last) = last.map(|block| adaptive.meta(block)) else { return };
         // Where more requests resumed, prompts diverge: a tail is kept there wherever their ends are.
         if last.is_used_once()
             && let Some(kept_bins) = self.near_end.record(position, last.nearness())
-            && let Some(model) = &mut rules.value_model
         {
-            model.kept_bins = kept_bins;
+            self.model.kept_bins = kept_bins;
         }
-        // Who repeats a prompt, or adds a few tokens to it, passes no end.
+        // A repeated or slightly extended prompt does not count as continuing past an end.
         let goes_on = position + tuning::REPEATED_TOKENS < request.num_prompt_tokens;
         if let Some(end) = resumed_end(last).filter(|&end| goes_on || end != End::Resumed) {
             self.ends.note_resume(end, position);
-            self.update_ends(rules, adaptive);
+            self.update_ends(adaptive);
         }
     }
 
     /// Notes the ends of the prompt and of the answer of a request that ends. Returns the values of
     /// its tails.
-    pub(super) fn note_end(
+    pub(in crate::retention) fn note_end(
         &mut self,
-        rules: &mut CacheRules,
-        groups: &[Group],
+        shapes: &[TailShape],
         adaptive: &Adaptive,
         blocks: &Blocks,
         held: &RequestBlocks,
@@ -79,7 +79,7 @@ impl Resumes {
         let num_tokens = last.map_or(0, |block| blocks.last_hash_num_tokens(block));
         if let Some(tails) = &held.tails {
             let weight = EndStatistics::weight(num_tokens.saturating_sub(tails.num_hit_tokens));
-            let size = groups[full].block_size;
+            let size = shapes[full].block_size;
             let last_in_prompt = tails.num_prompt_tokens / size * size;
             if (tails.num_hit_tokens + 1..=num_tokens).contains(&last_in_prompt) {
                 self.ends.note_end(End::Prompt, tails.num_prompt_tokens, weight);
@@ -88,15 +88,15 @@ impl Resumes {
                 self.ends.note_end(End::Answer, num_tokens, weight);
             }
         }
-        let ends = self.update_ends(rules, adaptive);
+        let ends = self.update_ends(adaptive);
         let end = if has_answer { ends.answer } else { ends.prompt };
         SequenceValues { end: end.behind(num_tokens), resumed: ends.resumed }
     }
 
-    fn update_ends(&self, rules: &mut CacheRules, adaptive: &Adaptive) -> EndValues {
-        let Some(model) = &mut rules.value_model else { return EndValues::default() };
-        model.ends = self.ends.values(model.tail_cost, adaptive.shadow().reuse_of_once_used());
-        model.ends
+    fn update_ends(&mut self, adaptive: &Adaptive) -> EndValues {
+        let reuse = adaptive.shadow().reuse_of_once_used();
+        self.model.ends = self.ends.values(self.model.tail_cost, reuse);
+        self.model.ends
     }
 }
 
@@ -116,18 +116,17 @@ fn resumed_end(last: BlockMeta) -> Option<End> {
 
 /// Returns the full-attention block that ends at a position of the shared prefix, if it is cached.
 fn last_shared_block(
-    full: &Group,
-    hash_block_size: usize,
+    full: &TailShape,
     position: usize,
     pool: &BlockPool,
-    request: &RequestView<'_>,
-    args: &AllocateArgs<'_>,
+    admission: &Admission<'_>,
 ) -> Option<BlockId> {
+    let &Admission { request, hit, hash_block_size, .. } = admission;
     let index = (position / full.block_size).checked_sub(1)?;
-    let hit = args.new_computed_blocks.get(usize::from(full.id));
+    let hit = hit.get(usize::from(full.group));
     hit.and_then(|hit| hit.get(index)).or_else(|| {
         let per_block = full.block_size / hash_block_size;
         let hash = *request.hashes.get_at((index + 1).saturating_mul(per_block) - 1)?;
-        pool.find(&CacheKey { hash, group: full.id })
+        pool.find(&CacheKey { hash, group: full.group })
     })
 }

@@ -97,7 +97,7 @@ impl Policy {
     /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at
     /// its boundaries are cached, and without them pinned full-attention blocks cannot be hit. So
     /// those tails are pinned however few leave at once.
-    pub(super) fn pins_skipped_tails(&self) -> bool {
+    pub(in crate::retention) fn pins_skipped_tails(&self) -> bool {
         self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
     }
 
@@ -134,7 +134,7 @@ impl Policy {
 
     /// Checks the policy for a model of which a group has a sliding window or not, and whose
     /// scheduler block size is given in tokens.
-    pub(super) fn validate(
+    pub(crate) fn validate(
         &self,
         has_sliding_window: bool,
         scheduler_block_size: usize,

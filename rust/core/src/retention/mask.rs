@@ -1,73 +1,75 @@
-//! Which blocks of a group become cached. A sparse group caches those at the ends of prefixes at
-//! which a later request can resume.
+//! The mask of a group: which of the blocks that become full are cached. A group whose hits need a
+//! tail only caches the tails at the ends of prefixes at which a later request can resume.
 //!
 //! Sources: the mask is vLLM PR 42258, the retention interval vLLM PR 43447, and the shared-prefix
 //! boundary the checkpoint rule of Marconi (MLSys 2025).
 
 use std::ops::Range;
 
-use super::data::GroupData;
-use super::value::{TailValue, ValueModel};
+use super::shape::TailShape;
+use super::valuation::{TailValue, ValueModel};
 use crate::pool::ValueLevel;
 use crate::request::RequestView;
 
-/// The rules by which all groups of a manager cache blocks. Sizes in tokens.
+/// The rules of the masks of all groups of a manager. Sizes are in tokens.
 #[derive(Clone, Debug)]
-pub(crate) struct CacheRules {
-    /// Tokens per block hash.
-    pub hash_block_size: usize,
-    /// The ends of tails that are cached are multiples of this many tokens.
+pub(crate) struct MaskRules {
+    /// The ends of cached tails are multiples of this many tokens.
     pub tail_alignment: usize,
     /// Replays of a prompt end at multiples of this many tokens.
     pub scheduler_block_size: usize,
-    /// Whether hits can end inside blocks, at any multiple of the hash block size.
-    pub has_partial_hits: bool,
-    /// Whether states are cached one alignment below a boundary, where hits that drop a block end.
-    pub(crate) drops_checkpoint_block: bool,
-    /// Tokens behind a block that the block's hash covers.
-    pub num_hash_lookahead_tokens: usize,
-    /// Whether the state at a shared-prefix boundary inside a block is cached.
-    pub(crate) keeps_boundary_state: bool,
-    /// Whether a state at the end of its prompt is cached again if it is cached already (vLLM before
-    /// 0.33.0).
-    pub recaches_known_tail: bool,
     /// Whether blocks that can never serve a hit are left out.
-    pub(crate) masks_unreachable: bool,
+    pub masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
     pub retention_interval: Option<usize>,
-    /// What gives window blocks and states their values, with adaptive retention only.
-    pub value_model: Option<ValueModel>,
     /// Whether the hits of any group drop their last block.
-    pub(crate) any_drops_eagle_block: bool,
+    pub any_drops_eagle_block: bool,
     /// Whether the tail one block below a shared-prefix boundary is cached too.
-    pub keep_tail_below_boundary: bool,
+    pub keeps_tail_below_boundary: bool,
 }
 
-impl CacheRules {
-    /// Returns the mask of a range of a group's blocks. `has_room` says whether those without a
-    /// value are cached too.
+impl MaskRules {
+    /// Returns the mask of a range of a group's blocks. With a `model`, values decide in the place of
+    /// the interval; `has_room` says whether blocks without a value are cached too.
     #[inline(never)]
-    pub(crate) fn retention_mask(
+    pub(super) fn mask(
         &self,
-        data: &GroupData,
+        model: Option<&ValueModel>,
+        shape: &TailShape,
         request: &RequestView<'_>,
         range: (usize, usize),
         has_room: bool,
     ) -> RetentionMask {
-        if !self.masks_unreachable || !data.is_sparse {
+        if !self.masks_unreachable || !shape.is_sparse {
             return RetentionMask::All;
         }
-        let boundaries = self.resume_boundaries(data, request);
-        let query = MaskQuery { has_room, ..self.query(data, request, range, &boundaries) };
-        match data.is_state {
-            true => query.states(data.block_size),
-            false => query.tails(data.block_size, data.tail_len()),
+        let boundaries = self.resume_boundaries(model, shape, request);
+        let query = self.query(model, shape, request, range, &boundaries);
+        let query = MaskQuery { has_room, ..query };
+        match shape.is_state {
+            true => query.states(shape.block_size),
+            false => query.tails(shape.block_size, shape.tail_len),
         }
     }
 
-    pub(super) fn query<'a>(
+    /// Whether the state after `num_blocks` blocks is cached in every prompt of this length.
+    pub(super) fn keeps_state_at(
+        &self,
+        model: Option<&ValueModel>,
+        shape: &TailShape,
+        request: &RequestView<'_>,
+        num_blocks: usize,
+    ) -> bool {
+        let (start, end) = (num_blocks - 1, num_blocks);
+        let none = ResumeBoundaries::default();
+        let query = self.query(model, shape, request, (start, end), &none);
+        !self.masks_unreachable || !query.states(shape.block_size).runs(start, end).is_empty()
+    }
+
+    fn query<'a>(
         &'a self,
-        data: &GroupData,
+        model: Option<&'a ValueModel>,
+        shape: &TailShape,
         request: &RequestView<'_>,
         range: (usize, usize),
         boundaries: &'a ResumeBoundaries,
@@ -75,20 +77,25 @@ impl CacheRules {
         MaskQuery {
             range,
             alignment: self.tail_alignment,
-            drops_eagle_block: data.drops_eagle_block,
+            drops_eagle_block: shape.drops_eagle_block,
             retention_interval: self.retention_interval,
             replays: &boundaries.replays,
             shared: &boundaries.shared,
             num_prompt_tokens: request.num_prompt_tokens,
-            value_model: self.value_model.as_ref(),
+            value_model: model,
             has_room: false,
         }
     }
 
     /// Returns the token positions at which a later request is expected to resume.
-    fn resume_boundaries(&self, data: &GroupData, request: &RequestView<'_>) -> ResumeBoundaries {
+    fn resume_boundaries(
+        &self,
+        model: Option<&ValueModel>,
+        shape: &TailShape,
+        request: &RequestView<'_>,
+    ) -> ResumeBoundaries {
         let mut boundaries = ResumeBoundaries::default();
-        if self.retention_interval.is_none() && self.value_model.is_none() {
+        if self.retention_interval.is_none() && model.is_none() {
             return boundaries;
         }
         boundaries.replays = replay_boundaries(
@@ -101,29 +108,17 @@ impl CacheRules {
             boundaries.shared.push(shared);
             // A request that diverges right there lacks the block past the boundary, so with EAGLE
             // its hit ends one block lower.
-            let lower = shared.checked_sub(data.block_size);
-            let keeps_lower = data.drops_eagle_block && self.keep_tail_below_boundary;
+            let lower = shared.checked_sub(shape.block_size);
+            let keeps_lower = shape.drops_eagle_block && self.keeps_tail_below_boundary;
             boundaries.shared.extend(lower.filter(|_| keeps_lower));
         }
         boundaries
-    }
-
-    /// Returns the number of full blocks of a request below `num_tokens` that have a hash.
-    #[inline]
-    pub(crate) fn num_full_blocks(
-        &self,
-        data: &GroupData,
-        request: &RequestView<'_>,
-        num_tokens: usize,
-    ) -> usize {
-        let num_hashed = request.hashes.chain_len() * self.hash_block_size;
-        num_tokens.min(num_hashed) / data.block_size
     }
 }
 
 /// Token positions at which a later request is expected to resume.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ResumeBoundaries {
+struct ResumeBoundaries {
     replays: Vec<usize>,
     shared: Vec<usize>,
 }

@@ -1,0 +1,294 @@
+//! What stays cached, what it is worth, and what becomes of it when a request lets go.
+//!
+//! A [`Policy`] is what a caller asks for. [`ActivePolicy`] is that policy in one manager, which
+//! calls it at four moments in the life of a request:
+//!
+//! | moment | call | with a standard policy | with adaptive retention |
+//! |---|---|---|---|
+//! | blocks became full | [`ActivePolicy::mask_in_pool`] | the tails in the mask are cached | so are the tails that have a value, each with it |
+//! | it is admitted | [`ActivePolicy::admitted`] | | learns where earlier sequences were resumed |
+//! | blocks left its window | [`ActivePolicy::window_left`] | pins them, if the policy has a pinned tier | protects valuable tails |
+//! | it ends | [`ActivePolicy::release`] | releases its tables | learns, and releases its blocks in the order of their values |
+//!
+//! [`mask`] has vLLM's rules, [`valuation`] says where values come from. Which free block goes first
+//! is decided in [`crate::pool`], by the values that blocks were given here. The room stands below
+//! `group` because the groups ask for their masks; of a group it knows the [`TailShape`] only.
+
+mod estimate;
+mod valuation;
+
+mod mask;
+
+mod policy;
+mod shape;
+
+pub use estimate::{DefaultHits, ShadowReport};
+pub use mask::{MaskQuery, PartlyValued, RetentionMask};
+pub use policy::{Policy, ProtectedShare, Retention};
+pub use valuation::{EndValue, EndValues, KeptBins, ResumeHistogram, ValueModel};
+
+pub(crate) use mask::MaskRules;
+pub(crate) use shape::TailShape;
+pub(crate) use valuation::Admission;
+
+use valuation::Valuation;
+
+use crate::block::{BlockId, GroupId, NULL_BLOCK};
+use crate::error::{Error, Result};
+use crate::pool::{Adaptive, AdaptiveConfig, BlockPool, RetentionPriority};
+use crate::request::{GroupBlocks, RequestBlocks, RequestView};
+
+/// The retention policy of a manager, and what it has learnt.
+#[derive(Debug)]
+pub(crate) struct ActivePolicy {
+    policy: Policy,
+    mask: MaskRules,
+    /// The shape of each group.
+    shapes: Vec<TailShape>,
+    /// What gives blocks their values, under adaptive retention.
+    valuation: Option<Valuation>,
+}
+
+impl ActivePolicy {
+    /// Puts a policy in force in a manager with these groups, as they are known before and after the
+    /// groups that are looked up together agreed on the blocks that they drop.
+    pub(crate) fn new(
+        policy: Policy,
+        mask: MaskRules,
+        [before, shapes]: [Vec<TailShape>; 2],
+    ) -> Self {
+        let is_adaptive = policy.retention == Retention::Adaptive;
+        let valuation = is_adaptive.then(|| Valuation::new(&before, mask.tail_alignment));
+        Self { policy, mask, shapes, valuation }
+    }
+
+    /// Returns what the pool has to know to evict by values; `None` for a standard policy.
+    pub(crate) fn eviction(&self, num_blocks: usize) -> Option<AdaptiveConfig> {
+        self.valuation.as_ref()?;
+        Some(AdaptiveConfig {
+            classes: shape::block_classes(&self.shapes),
+            dense_tails_per_block: shape::dense_tails_per_block(
+                &self.shapes,
+                self.mask.tail_alignment,
+            ),
+            max_high_priority: self.policy.protected_share.of(num_blocks.saturating_sub(1)),
+        })
+    }
+
+    /// Puts another [`Policy::retention_interval`] in force: that of `policy`, whose other fields are
+    /// the ones that are in force. Returns [`Error::Config`], and changes nothing, if it cannot work.
+    pub(crate) fn set_policy(&mut self, policy: Policy) -> Result<()> {
+        let is_sparse = self.shapes.iter().any(|shape| shape.is_sparse);
+        policy.validate(is_sparse, self.mask.scheduler_block_size)?;
+        self.mask.retention_interval = policy.retention_interval;
+        self.policy = policy;
+        Ok(())
+    }
+}
+
+/// Blocks that became full.
+impl ActivePolicy {
+    /// Returns the mask of a range of a group's blocks, without blocks that have no value.
+    pub(crate) fn mask(
+        &self,
+        group: GroupId,
+        request: &RequestView<'_>,
+        range: (usize, usize),
+    ) -> RetentionMask {
+        self.mask_with_room(group, request, range, false)
+    }
+
+    /// Returns the mask of a range of a group's blocks. Blocks without a value are in it if
+    /// `num_queued` blocks in the free queue are enough to keep them until the prompt is computed.
+    pub(crate) fn mask_in_pool(
+        &self,
+        group: GroupId,
+        request: &RequestView<'_>,
+        range: (usize, usize),
+        num_queued: usize,
+    ) -> RetentionMask {
+        let has_room = |valuation: &Valuation| {
+            valuation.model().has_room(request.num_prompt_tokens, num_queued)
+        };
+        let has_room = self.valuation.as_ref().is_some_and(has_room);
+        self.mask_with_room(group, request, range, has_room)
+    }
+
+    fn mask_with_room(
+        &self,
+        group: GroupId,
+        request: &RequestView<'_>,
+        range: (usize, usize),
+        has_room: bool,
+    ) -> RetentionMask {
+        let shape = &self.shapes[usize::from(group)];
+        let model = self.valuation.as_ref().map(Valuation::model);
+        self.mask.mask(model, shape, request, range, has_room)
+    }
+
+    /// Whether the state after `num_blocks` blocks is cached in every prompt of this length.
+    pub(crate) fn keeps_state_at(
+        &self,
+        group: GroupId,
+        request: &RequestView<'_>,
+        num_blocks: usize,
+    ) -> bool {
+        let shape = &self.shapes[usize::from(group)];
+        let model = self.valuation.as_ref().map(Valuation::model);
+        self.mask.keeps_state_at(model, shape, request, num_blocks)
+    }
+
+    /// Whether the tails at the boundaries where requests resume are the only cached ones.
+    pub(crate) fn keeps_boundaries_alone(&self) -> bool {
+        self.mask.retention_interval == Some(0)
+    }
+}
+
+/// A request that is admitted.
+impl ActivePolicy {
+    /// Learns from a request that gets its first blocks, before its hit is attached.
+    pub(crate) fn admitted(
+        &mut self,
+        pool: &BlockPool,
+        held: &mut RequestBlocks,
+        admission: &Admission<'_>,
+    ) {
+        let Some(valuation) = &mut self.valuation else { return };
+        valuation.note_resume(&self.shapes, pool, admission);
+        let tails = held.tails.get_or_insert_default();
+        tails.num_prompt_tokens = admission.request.num_prompt_tokens;
+        tails.num_hit_tokens = admission.num_computed_tokens;
+    }
+}
+
+/// Blocks that leave a window.
+impl ActivePolicy {
+    /// Prepares the pool for the release of blocks that leave the windows of a request.
+    /// `is_skipped` says whether a group is about to release the block at a position of its table.
+    pub(crate) fn window_leaves(
+        &self,
+        pool: &mut BlockPool,
+        held: &RequestBlocks,
+        is_skipped: impl Fn(usize, usize) -> bool,
+    ) {
+        if self.valuation.is_some() {
+            start_protecting(pool);
+        }
+        if self.policy.pins_skipped_tails() {
+            for (group, in_group) in held.groups.iter().enumerate() {
+                pin_skipped(pool, &in_group.blocks, |position| is_skipped(group, position));
+            }
+        }
+    }
+
+    /// Pins what a group of a request holds if so many blocks left its window at once that the
+    /// policy pins it.
+    #[inline]
+    pub(crate) fn pin_if_many_left(
+        &self,
+        pool: &mut BlockPool,
+        blocks: &GroupBlocks,
+        num_released: usize,
+    ) {
+        if self.policy.pin_min_drop_size.is_some_and(|least| num_released >= least) {
+            pool.pin(blocks.iter_owned_rev());
+        }
+    }
+
+    /// Notes which tails became protected when blocks left the windows of a request.
+    pub(crate) fn window_left(&self, pool: &mut BlockPool, held: &mut RequestBlocks) {
+        if self.valuation.is_none() {
+            return;
+        }
+        if let Some((adaptive, blocks)) = pool.adaptive_mut() {
+            let tails = adaptive.stop_protecting();
+            let alignment = self.mask.tail_alignment;
+            valuation::note_protected_tails(held, adaptive, blocks, &tails, alignment);
+        }
+    }
+}
+
+/// A request that ends.
+impl ActivePolicy {
+    /// Pins the cached blocks of a request that ends, if the policy has a pinned tier.
+    pub(crate) fn pin_ended(&self, pool: &mut BlockPool, held: &RequestBlocks) {
+        if self.policy.pin_min_drop_size.is_some() {
+            held.groups.iter().for_each(|group| pool.pin(group.blocks.iter_owned_rev()));
+        }
+    }
+
+    /// Releases every block of a request that ends.
+    pub(crate) fn release(&mut self, pool: &mut BlockPool, held: &RequestBlocks) {
+        let Some(valuation) = &mut self.valuation else {
+            held.groups.iter().for_each(|group| pool.release_table(group.blocks.ids()));
+            return;
+        };
+        if let Some((adaptive, blocks)) = pool.adaptive_mut() {
+            let values = valuation.note_end(&self.shapes, adaptive, blocks, held);
+            let alignment = self.mask.tail_alignment;
+            valuation::release_all(&self.shapes, adaptive, blocks, held, values, alignment);
+        }
+    }
+
+    /// Ends the protection of a request's tails, whose other blocks the caller releases.
+    pub(crate) fn unprotect(&self, pool: &mut BlockPool, held: &RequestBlocks) {
+        if let Some((adaptive, blocks)) = pool.adaptive_mut() {
+            valuation::unprotect_tails(adaptive, blocks, held);
+        }
+    }
+}
+
+/// Priorities that requests set for their blocks.
+impl ActivePolicy {
+    /// Checks that priorities of requests have an effect.
+    pub(crate) fn check_takes_priorities(&self) -> Result<()> {
+        match self.policy.retention {
+            Retention::Adaptive => Ok(()),
+            Retention::Standard => Err(Error::Request(
+                "the request has a retention, which only adaptive retention takes; leave it out, \
+                 or make the manager with Policy(retention='adaptive')"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Sets the priority of the request for which the next calls are made; `None` for none.
+    pub(crate) fn set_requested_priority(
+        &self,
+        pool: &mut BlockPool,
+        priority: Option<RetentionPriority>,
+    ) {
+        if let Some((adaptive, _)) = pool.adaptive_mut() {
+            adaptive.set_requested_priority(priority);
+        }
+    }
+
+    /// Whether the priority of some request has a time to live.
+    pub(crate) fn has_times_to_live(&self, pool: &BlockPool) -> bool {
+        pool.adaptive().is_some_and(Adaptive::has_times_to_live)
+    }
+
+    /// Sets the time in milliseconds. Blocks whose time to live has ended get the default priority.
+    pub(crate) fn set_now(&self, pool: &mut BlockPool, now: u64) {
+        if let Some((adaptive, blocks)) = pool.adaptive_mut() {
+            adaptive.set_now(blocks, now);
+        }
+    }
+}
+
+#[inline]
+fn start_protecting(pool: &mut BlockPool) {
+    if let Some((adaptive, _)) = pool.adaptive_mut() {
+        adaptive.start_protecting();
+    }
+}
+
+/// Pins those blocks of a request that are about to leave a window and are cached.
+#[cold]
+#[inline(never)]
+fn pin_skipped(pool: &mut BlockPool, table: &GroupBlocks, is_skipped: impl Fn(usize) -> bool) {
+    let positions = table.null_head()..;
+    let skipped = positions.zip(table.ids()).take_while(|&(position, _)| is_skipped(position));
+    let skipped = skipped.map(|(_, &block)| block).filter(|&block: &BlockId| block != NULL_BLOCK);
+    pool.pin(skipped);
+}
