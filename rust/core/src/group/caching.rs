@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::context::StepContext;
 use super::data::GroupData;
-use super::rules::CacheRules;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
@@ -15,28 +14,27 @@ use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
 use crate::retention::{ActivePolicy, RetentionMask};
 
 /// The blocks of one request in one group, about to be cached.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupCaching<'a> {
     /// The group.
     pub data: &'a GroupData,
-    /// The rules of the manager.
-    pub rules: &'a CacheRules,
     /// The retention policy.
     pub retention: &'a ActivePolicy,
     /// The request.
     pub request: &'a RequestView<'a>,
 }
 
-impl GroupCaching<'_> {
+impl<'a> GroupCaching<'a> {
     /// Caches the blocks that are computed up to `num_tokens`: the full ones in the mask, and the one
     /// in which the prompt ends, if the kind caches it.
     #[inline(always)]
-    pub(super) fn cache(&self, context: &mut StepContext<'_>, num_tokens: usize) {
-        let Self { data, rules, request, .. } = *self;
+    pub(super) fn cache(self, context: &mut StepContext<'_>, num_tokens: usize) {
+        let Self { data, retention, .. } = self;
+        let rules = retention.rules();
         let start = context.held.num_cached_blocks.unwrap_or(0);
-        let end = rules.num_full_blocks(data, request, num_tokens);
+        let end = self.num_full_blocks(num_tokens);
         if start < end {
-            self.cache_filled(context, (start, end));
+            cache_filled(data, self.request, retention, context, (start, end));
             context.held.num_cached_blocks = Some(end);
         }
         if data.block_size != rules.hash_block_size && data.is_prefix_closed {
@@ -44,20 +42,17 @@ impl GroupCaching<'_> {
         }
     }
 
-    /// Caches those of some full blocks that are in the mask. Most steps fill none.
-    #[cold]
-    #[inline(never)]
-    fn cache_filled(&self, context: &mut StepContext<'_>, range: (usize, usize)) {
-        let num_queued = context.pool.num_queued_blocks();
-        let mask = self.retention.mask_in_pool(self.data.id, self.request, range, num_queued);
-        let target = self.target(&context.held.blocks);
-        target.cache_full_blocks(context.pool, range.0, range.1, mask);
+    /// Returns the number of full blocks below `num_tokens` that have a hash.
+    #[inline]
+    pub(crate) fn num_full_blocks(self, num_tokens: usize) -> usize {
+        let num_hashes = self.request.hashes.chain_len();
+        self.retention.rules().num_full_blocks(self.data.block_size, num_hashes, num_tokens)
     }
 
     /// Caches the end of the prompt inside a block that is larger than a hash block.
-    fn cache_partial_tail(&self, context: &mut StepContext<'_>, num_tokens: usize) {
-        let Self { data, rules, request, .. } = *self;
-        let hash_block_size = rules.hash_block_size;
+    fn cache_partial_tail(self, context: &mut StepContext<'_>, num_tokens: usize) {
+        let Self { data, request, retention } = self;
+        let hash_block_size = retention.rules().hash_block_size;
         // A repeated prompt matches all but its last token, with EAGLE all tokens.
         let recomputed = usize::from(!data.drops_eagle_block);
         let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
@@ -75,9 +70,29 @@ impl GroupCaching<'_> {
     }
 
     /// Returns the blocks of a table as the target of the caching.
-    pub(super) fn target<'a>(&'a self, table: &'a GroupBlocks) -> CacheTarget<'a> {
-        CacheTarget::new(self.data, self.rules.hash_block_size, self.request, table)
+    pub(super) fn target<'b>(self, table: &'b GroupBlocks) -> CacheTarget<'b>
+    where
+        'a: 'b,
+    {
+        CacheTarget::new(self.data, self.retention.rules().hash_block_size, self.request, table)
     }
+}
+
+/// Caches those of some full blocks that are in the mask. Most steps fill none, so that the arguments
+/// are passed in registers.
+#[cold]
+#[inline(never)]
+fn cache_filled(
+    data: &GroupData,
+    request: &RequestView<'_>,
+    retention: &ActivePolicy,
+    context: &mut StepContext<'_>,
+    range: (usize, usize),
+) {
+    let num_queued = context.pool.num_queued_blocks();
+    let mask = retention.mask_in_pool(data.id, request, range, num_queued);
+    let target = GroupCaching { data, retention, request }.target(&context.held.blocks);
+    target.cache_full_blocks(context.pool, range.0, range.1, mask);
 }
 
 /// The blocks of a request in a group that are to be cached.

@@ -2,7 +2,6 @@
 
 use super::caching::GroupCaching;
 use super::data::GroupData;
-use super::rules::CacheRules;
 use super::worker_commands::WorkerCommands;
 use crate::block::{BlockId, GroupId};
 use crate::pool::BlockPool;
@@ -18,8 +17,6 @@ pub(crate) struct ReadContext<'a> {
     pub held: Option<&'a HeldBlocks>,
     /// The pool.
     pub pool: &'a BlockPool,
-    /// The rules by which blocks are cached.
-    pub rules: &'a CacheRules,
     /// The retention policy.
     pub(crate) retention: &'a ActivePolicy,
 }
@@ -31,7 +28,7 @@ impl<'a> ReadContext<'a> {
         data: &'a GroupData,
         request: &'a RequestView<'a>,
     ) -> GroupCaching<'a> {
-        GroupCaching { data, rules: self.rules, retention: self.retention, request }
+        GroupCaching { data, retention: self.retention, request }
     }
 }
 

@@ -13,7 +13,6 @@ mod partial_hits;
 
 mod context;
 
-mod rules;
 mod worker_commands;
 
 mod query;
@@ -35,7 +34,6 @@ pub use worker_commands::Offload;
 
 pub(crate) use caching::GroupCaching;
 pub(crate) use context::{NeededBlocks, PlannedStep, ReadContext, StepContext};
-pub(crate) use rules::CacheRules;
 pub(crate) use worker_commands::WorkerCommands;
 
 pub(crate) use kinds::AlignedStates;
@@ -198,15 +196,14 @@ impl Group {
     pub(crate) fn cache(
         &mut self,
         context: &mut StepContext<'_>,
-        rules: &CacheRules,
         retention: &ActivePolicy,
         request: &RequestView<'_>,
         num_tokens: usize,
     ) {
-        let caching = GroupCaching { data: &self.data, rules, retention, request };
+        let data = &self.data;
         match &mut self.kind {
-            Kind::Mamba(states) => states.cache(context, &caching, num_tokens),
-            _ => caching.cache(context, num_tokens),
+            Kind::Mamba(states) => states.cache(data, context, retention, request, num_tokens),
+            _ => GroupCaching { data, retention, request }.cache(context, num_tokens),
         }
     }
 

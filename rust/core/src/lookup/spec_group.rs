@@ -1,7 +1,8 @@
 //! Groups that are looked up together, vLLM's `SpecGroup`.
 
 use crate::block::GroupId;
-use crate::group::{CacheRules, Group};
+use crate::group::Group;
+use crate::retention::CacheRules;
 
 /// Groups that share a spec and are looked up together.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 
 use super::Manager;
 use super::args::{AllocateArgs, Allocation};
+use super::cache::num_cacheable_tokens;
 use super::context::RequestContext;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
@@ -49,7 +50,7 @@ impl Manager {
             self.check_free_for_external(request.id, &allocation.step)?;
         }
         self.forget_lookup(request.id);
-        let Self { derived, groups, requests, pool, commands, admitted, retention, .. } = self;
+        let Self { groups, requests, pool, commands, admitted, retention, .. } = self;
         let mut hits_before = None;
         let held = requests.entry(request.id).or_insert_with(|| {
             hits_before = Some(retention.num_answer_block_hits(pool));
@@ -59,7 +60,7 @@ impl Manager {
                 hit: args.new_computed_blocks,
                 num_local_computed_tokens: args.num_local(request),
                 num_computed_tokens: args.total_computed(request),
-                hash_block_size: derived.rules.hash_block_size,
+                hash_block_size: retention.rules().hash_block_size,
             };
             retention.admitted(pool, &mut held, &admission);
             held
@@ -75,7 +76,7 @@ impl Manager {
         let step = &allocation.step;
         let new_blocks = context.each(|group, context| group.allocate(context, step)).collect();
         if let Some(num_tokens) = allocation.num_tokens_to_cache {
-            context.cache(derived, retention, request, num_tokens);
+            context.cache(retention, request, num_tokens);
         }
         Ok(Some(new_blocks))
     }
@@ -167,7 +168,7 @@ impl Manager {
                 attaches: args.attaches(),
                 num_tokens_to_cache: num_tokens_to_cache
                     .filter(|_| group.is_cacheable)
-                    .map(|tokens| self.derived.num_cacheable_tokens(group, tokens)),
+                    .map(|tokens| num_cacheable_tokens(self.retention.rules(), group, tokens)),
             };
             Ok(states.check_step(group, &read, demand, &step)? || has_negative)
         })

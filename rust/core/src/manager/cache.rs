@@ -2,11 +2,10 @@
 
 use super::Manager;
 use super::context::RequestContext;
-use super::derived::Derived;
 use crate::error::{Error, Result};
 use crate::group::{Group, GroupCaching, ReadContext};
 use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
-use crate::retention::{ActivePolicy, RetentionMask};
+use crate::retention::{ActivePolicy, CacheRules, RetentionMask};
 
 impl Manager {
     /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
@@ -16,7 +15,7 @@ impl Manager {
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) -> Result<()> {
-        let Self { config, derived, groups, requests, pool, commands, retention, .. } = self;
+        let Self { config, groups, requests, pool, commands, retention, .. } = self;
         if !config.enable_caching {
             return Ok(());
         }
@@ -24,23 +23,22 @@ impl Manager {
         let in_group =
             |group: &Group| held.as_ref().map(|held| &held.groups[usize::from(group.id)]);
         for group in groups.iter().filter(|group| group.is_cacheable) {
-            let num_tokens = derived.num_cacheable_tokens(group, num_computed_tokens);
+            let num_tokens = num_cacheable_tokens(retention.rules(), group, num_computed_tokens);
             let held = in_group(group);
             check_blocks_to_cache(
-                &GroupCaching { data: group, rules: &derived.rules, retention, request },
+                GroupCaching { data: group, retention, request },
                 held,
                 num_computed_tokens,
                 num_tokens,
             )?;
             if let Some(states) = group.states() {
-                let rules = &derived.rules;
-                let read = ReadContext { request: request.id, held, pool, rules, retention };
+                let read = ReadContext { request: request.id, held, pool, retention };
                 states.check_cache(group, &read, request, num_tokens)?;
             }
         }
         if let Some(held) = held {
             let mut context = RequestContext { id: request.id, groups, held, pool, commands };
-            context.cache(derived, retention, request, num_computed_tokens);
+            context.cache(retention, request, num_computed_tokens);
         }
         Ok(())
     }
@@ -88,8 +86,8 @@ impl Manager {
         // The end of the prompt is cached separately, and events name the hash before the stored
         // ones: that is at most three hashes before the prompt's last one, and more if a hash
         // covers tokens behind its block.
-        let size = self.derived.rules.hash_block_size;
-        let below = 3 + self.derived.rules.num_hash_lookahead_tokens.div_ceil(size);
+        let size = self.retention.rules().hash_block_size;
+        let below = 3 + self.retention.rules().num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)
     }
 
@@ -99,7 +97,7 @@ impl Manager {
         // A state may be cached at the end of an earlier step.
         match self.groups.iter().any(|group| group.is_state) {
             true => usize::MAX,
-            false => num_tokens.div_ceil(self.derived.rules.hash_block_size),
+            false => num_tokens.div_ceil(self.retention.rules().hash_block_size),
         }
     }
 }
@@ -108,16 +106,16 @@ impl RequestContext<'_> {
     /// Caches the blocks that are full once `num_computed_tokens` are computed.
     pub(super) fn cache(
         &mut self,
-        derived: &Derived,
         retention: &ActivePolicy,
         request: &RequestView<'_>,
         num_computed_tokens: usize,
     ) {
-        self.pool.index_mut().hash_cache_mut().keep(derived.shares_hashes);
+        self.pool.index_mut().hash_cache_mut().keep(retention.rules().shares_hashes);
         self.each(|group, context| {
             if group.is_cacheable {
-                let num_tokens = derived.num_cacheable_tokens(group, num_computed_tokens);
-                group.cache(context, &derived.rules, retention, request, num_tokens);
+                let num_tokens =
+                    num_cacheable_tokens(retention.rules(), group, num_computed_tokens);
+                group.cache(context, retention, request, num_tokens);
             }
         })
         .for_each(drop);
@@ -125,36 +123,38 @@ impl RequestContext<'_> {
     }
 }
 
-impl Derived {
-    /// Returns how many computed tokens a later hit can match: those up to the last aligned
-    /// boundary, and with EAGLE one block more, but never tokens that may be computed again.
-    pub(super) fn num_cacheable_tokens(&self, group: &Group, num_computed_tokens: usize) -> usize {
-        let settled = num_computed_tokens.saturating_sub(self.num_reprefillable_tokens);
-        if !self.is_hybrid {
-            return settled;
-        }
-        let align = |tokens: usize| match self.rules.has_partial_hits {
-            true => tokens,
-            false => tokens - tokens % self.rules.scheduler_block_size,
-        };
-        let aligned = align(num_computed_tokens);
-        match group.drops_eagle_block && aligned > 0 {
-            true => settled.min(align(settled).saturating_add(group.block_size)),
-            false => aligned,
-        }
+/// Returns how many computed tokens of a request a later hit can match in a group: those up to the
+/// last aligned boundary, and with EAGLE one block more, but never tokens that may be computed again.
+pub(super) fn num_cacheable_tokens(
+    rules: &CacheRules,
+    group: &Group,
+    num_computed_tokens: usize,
+) -> usize {
+    let settled = num_computed_tokens.saturating_sub(rules.num_reprefillable_tokens);
+    if !rules.is_hybrid {
+        return settled;
+    }
+    let align = |tokens: usize| match rules.has_partial_hits {
+        true => tokens,
+        false => tokens - tokens % rules.scheduler_block_size,
+    };
+    let aligned = align(num_computed_tokens);
+    match group.drops_eagle_block && aligned > 0 {
+        true => settled.min(align(settled).saturating_add(group.block_size)),
+        false => aligned,
     }
 }
 
 /// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that are
 /// to be cached.
 fn check_blocks_to_cache(
-    caching: &GroupCaching<'_>,
+    caching: GroupCaching<'_>,
     in_group: Option<&HeldBlocks>,
     num_computed_tokens: usize,
     num_tokens: usize,
 ) -> Result<()> {
-    let &GroupCaching { data, rules, retention, request } = caching;
-    let end = rules.num_full_blocks(data, request, num_tokens);
+    let GroupCaching { data, retention, request } = caching;
+    let end = caching.num_full_blocks(num_tokens);
     let start = in_group.and_then(|in_group| in_group.num_cached_blocks).unwrap_or(0);
     let allocated = in_group.map_or(0, |in_group| in_group.blocks.len());
     if end <= start.max(allocated) {

@@ -110,24 +110,21 @@ impl Manager {
         request: RequestId,
     ) -> impl Iterator<Item = (&Group, ReadContext<'_>)> {
         let held = self.requests.get(&request);
-        let (pool, rules, retention) = (&self.pool, &self.derived.rules, &self.retention);
+        let (pool, retention) = (&self.pool, &self.retention);
         self.groups.iter().enumerate().map(move |(i, group)| {
             let held = held.map(|held| &held.groups[i]);
-            (group, ReadContext { request, held, pool, rules, retention })
+            (group, ReadContext { request, held, pool, retention })
         })
     }
 
     /// Notes which states inside the chunk of a demand are to be kept.
     #[cold]
     fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
-        let Self { groups, requests, pool, derived, retention, .. } = self;
+        let Self { groups, requests, pool, retention, .. } = self;
         let held = requests.get(&request);
         for (i, group) in groups.iter_mut().enumerate() {
             let held = held.map(|held| &held.groups[i]);
-            group.note_checkpoint(
-                &ReadContext { request, held, pool, rules: &derived.rules, retention },
-                demand,
-            );
+            group.note_checkpoint(&ReadContext { request, held, pool, retention }, demand);
         }
     }
 

@@ -3,26 +3,19 @@
 use super::config::ManagerConfig;
 use crate::block::GroupId;
 use crate::error::{Error, Result};
-use crate::group::{CacheRules, Group, GroupData, GroupSpec, Kind, PartialHits, declaration};
+use crate::group::{Group, GroupData, GroupSpec, Kind, PartialHits, declaration};
 use crate::lookup::SpecGroup;
-use crate::retention::{ActivePolicy, MaskRules, TailShape};
+use crate::retention::{ActivePolicy, CacheRules, TailShape};
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
 pub(crate) struct Derived {
     pub(crate) spec_groups: Vec<SpecGroup>,
-    /// Whether there are several groups.
-    pub(crate) is_hybrid: bool,
     /// Tokens of which the length of a hit is a multiple.
     pub hit_alignment: usize,
-    pub rules: CacheRules,
-    /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
-    pub(crate) num_reprefillable_tokens: usize,
     pub watermark_blocks: usize,
     /// Whether any group has other tables than the usual ones.
     pub(crate) has_unusual_tables: bool,
-    /// Whether several groups cache the same hashes of a request.
-    pub(crate) shares_hashes: bool,
 }
 
 impl Derived {
@@ -53,14 +46,13 @@ impl Derived {
                 && has_partial_hits
                 && num_reprefillable_tokens == 0,
             recaches_known_tail: config.recaches_known_tail,
-        };
-        let mask = MaskRules {
-            tail_alignment: rules.tail_alignment,
-            scheduler_block_size,
             masks_unreachable: config.policy.reachable_block_mask,
             retention_interval: config.policy.retention_interval,
             any_drops_eagle_block: groups.iter().any(|group| group.drops_eagle_block),
             keeps_tail_below_boundary: config.keep_tail_below_boundary,
+            is_hybrid: groups.len() > 1,
+            num_reprefillable_tokens,
+            shares_hashes: share_hashes(&groups),
         };
         let before = tail_shapes(&groups);
         let spec_groups = match config.enable_caching {
@@ -69,16 +61,12 @@ impl Derived {
         };
         drop_together(&mut groups, &spec_groups);
         let shapes = [before, tail_shapes(&groups)];
-        let retention = ActivePolicy::new(config.policy.clone(), mask, shapes);
+        let retention = ActivePolicy::new(config.policy.clone(), rules, shapes);
         let derived = Self {
             spec_groups,
-            is_hybrid: groups.len() > 1,
             hit_alignment: if is_fine_grained { hash_block_size } else { scheduler_block_size },
-            rules,
-            num_reprefillable_tokens,
             watermark_blocks: (config.watermark * config.num_blocks as f64) as usize,
             has_unusual_tables: groups.iter().any(|group| !group.has_usual_table),
-            shares_hashes: share_hashes(&groups),
         };
         derived.check_lookups(config, &groups)?;
         Ok((derived, groups, retention))

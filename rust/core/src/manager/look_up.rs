@@ -132,7 +132,7 @@ impl Manager {
             groups: &self.groups,
             spec_groups: &self.derived.spec_groups,
             hashes,
-            hash_block_size: self.derived.rules.hash_block_size,
+            hash_block_size: self.retention.rules().hash_block_size,
             hit_alignment: self.derived.hit_alignment,
             known_prefixes: None,
         }
@@ -188,7 +188,7 @@ impl Manager {
         if hit.length == 0 || !self.pool.index().events().is_kept() {
             return Ok(());
         }
-        let size = self.derived.rules.hash_block_size;
+        let size = self.retention.rules().hash_block_size;
         let reported = || self.groups.iter().zip(&*hit.blocks).filter(|(_, b)| !b.is_empty());
         // As in vLLM, blocks count as long as one rank's share of them.
         let target = |group: &Group, blocks| CacheTarget {

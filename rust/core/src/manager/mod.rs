@@ -135,12 +135,12 @@ impl Manager {
     /// Returns the scheduler block size: repeated prompts resume at its multiples; every block size
     /// divides it.
     pub fn scheduler_block_size(&self) -> usize {
-        self.derived.rules.scheduler_block_size
+        self.retention.rules().scheduler_block_size
     }
 
     /// Returns the tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
-        self.derived.rules.hash_block_size
+        self.retention.rules().hash_block_size
     }
 
     /// Returns the tokens of which the length of a hit is a multiple.
@@ -150,12 +150,12 @@ impl Manager {
 
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
     pub fn has_partial_hits(&self) -> bool {
-        self.derived.rules.has_partial_hits
+        self.retention.rules().has_partial_hits
     }
 
     /// Whether states are kept at shared-prefix boundaries inside a block.
     pub fn keeps_boundary_states(&self) -> bool {
-        self.derived.rules.keeps_boundary_state
+        self.retention.rules().keeps_boundary_state
     }
 
     /// Returns how many blocks stay free when a waiting request is admitted beside running ones.
@@ -164,7 +164,7 @@ impl Manager {
     }
 
     fn is_hybrid(&self) -> bool {
-        self.config.enable_caching && self.derived.is_hybrid
+        self.config.enable_caching && self.retention.rules().is_hybrid
     }
 }
 

@@ -28,16 +28,22 @@ impl Manager {
     ) {
         let Self { retention, groups, requests, pool, commands, .. } = self;
         let Some(held) = requests.get_mut(&request) else { return };
-        retention.window_leaves(pool, held, |group, position| {
-            groups[group].is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
-        });
+        if retention.watches_windows() {
+            retention.window_leaves(pool, held, |group, position| {
+                groups[group].is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
+            });
+        }
         for (group, in_group) in groups.iter_mut().zip(&mut held.groups) {
             let mut context = StepContext { request, held: in_group, pool, commands };
             let num_released =
                 group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
-            retention.pin_if_many_left(context.pool, &context.held.blocks, num_released);
+            if num_released > 0 {
+                retention.pin_if_many_left(context.pool, &context.held.blocks, num_released);
+            }
         }
-        retention.window_left(pool, held);
+        if retention.watches_windows() {
+            retention.window_left(pool, held);
+        }
     }
 
     /// Releases every block of a request, the end of each table first.

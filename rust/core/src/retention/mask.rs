@@ -6,29 +6,13 @@
 
 use std::ops::Range;
 
+use super::rules::CacheRules;
 use super::shape::TailShape;
 use super::valuation::{TailValue, ValueModel};
 use crate::pool::ValueLevel;
 use crate::request::RequestView;
 
-/// The rules of the masks of all groups of a manager. Sizes are in tokens.
-#[derive(Clone, Debug)]
-pub(crate) struct MaskRules {
-    /// The ends of cached tails are multiples of this many tokens.
-    pub tail_alignment: usize,
-    /// Replays of a prompt end at multiples of this many tokens.
-    pub scheduler_block_size: usize,
-    /// Whether blocks that can never serve a hit are left out.
-    pub masks_unreachable: bool,
-    /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
-    pub retention_interval: Option<usize>,
-    /// Whether the hits of any group drop their last block.
-    pub any_drops_eagle_block: bool,
-    /// Whether the tail one block below a shared-prefix boundary is cached too.
-    pub keeps_tail_below_boundary: bool,
-}
-
-impl MaskRules {
+impl CacheRules {
     /// Returns the mask of a range of a group's blocks. With a `model`, values decide in the place of
     /// the interval; `has_room` says whether blocks without a value are cached too.
     #[inline(never)]

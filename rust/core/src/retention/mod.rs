@@ -20,6 +20,7 @@ mod valuation;
 mod mask;
 
 mod policy;
+mod rules;
 mod shape;
 
 pub use estimate::{DefaultHits, ShadowReport};
@@ -27,7 +28,7 @@ pub use mask::{MaskQuery, PartlyValued, RetentionMask};
 pub use policy::{Policy, ProtectedShare, Retention};
 pub use valuation::{EndValue, EndValues, KeptBins, ResumeHistogram, ValueModel};
 
-pub(crate) use mask::MaskRules;
+pub(crate) use rules::CacheRules;
 pub(crate) use shape::TailShape;
 pub(crate) use valuation::Admission;
 
@@ -42,11 +43,12 @@ use crate::request::{GroupBlocks, RequestBlocks, RequestView};
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
     policy: Policy,
-    mask: MaskRules,
+    rules: CacheRules,
     /// The shape of each group.
     shapes: Vec<TailShape>,
     /// What gives blocks their values, under adaptive retention.
     valuation: Option<Valuation>,
+    watches_windows: bool,
 }
 
 impl ActivePolicy {
@@ -54,12 +56,19 @@ impl ActivePolicy {
     /// groups that are looked up together agreed on the blocks that they drop.
     pub(crate) fn new(
         policy: Policy,
-        mask: MaskRules,
+        rules: CacheRules,
         [before, shapes]: [Vec<TailShape>; 2],
     ) -> Self {
         let is_adaptive = policy.retention == Retention::Adaptive;
-        let valuation = is_adaptive.then(|| Valuation::new(&before, mask.tail_alignment));
-        Self { policy, mask, shapes, valuation }
+        let valuation = is_adaptive.then(|| Valuation::new(&before, rules.tail_alignment));
+        let watches_windows = is_adaptive || policy.pin_min_drop_size.is_some();
+        Self { policy, rules, shapes, valuation, watches_windows }
+    }
+
+    /// Returns the rules by which blocks are cached.
+    #[inline]
+    pub(crate) fn rules(&self) -> &CacheRules {
+        &self.rules
     }
 
     /// Returns what the pool has to know to evict by values; `None` for a standard policy.
@@ -69,7 +78,7 @@ impl ActivePolicy {
             classes: shape::block_classes(&self.shapes),
             dense_tails_per_block: shape::dense_tails_per_block(
                 &self.shapes,
-                self.mask.tail_alignment,
+                self.rules.tail_alignment,
             ),
             max_high_priority: self.policy.protected_share.of(num_blocks.saturating_sub(1)),
         })
@@ -79,8 +88,8 @@ impl ActivePolicy {
     /// the ones that are in force. Returns [`Error::Config`], and changes nothing, if it cannot work.
     pub(crate) fn set_policy(&mut self, policy: Policy) -> Result<()> {
         let is_sparse = self.shapes.iter().any(|shape| shape.is_sparse);
-        policy.validate(is_sparse, self.mask.scheduler_block_size)?;
-        self.mask.retention_interval = policy.retention_interval;
+        policy.validate(is_sparse, self.rules.scheduler_block_size)?;
+        self.rules.retention_interval = policy.retention_interval;
         self.policy = policy;
         Ok(())
     }
@@ -123,7 +132,7 @@ impl ActivePolicy {
     ) -> RetentionMask {
         let shape = &self.shapes[usize::from(group)];
         let model = self.valuation.as_ref().map(Valuation::model);
-        self.mask.mask(model, shape, request, range, has_room)
+        self.rules.mask(model, shape, request, range, has_room)
     }
 
     /// Whether the state after `num_blocks` blocks is cached in every prompt of this length.
@@ -135,18 +144,19 @@ impl ActivePolicy {
     ) -> bool {
         let shape = &self.shapes[usize::from(group)];
         let model = self.valuation.as_ref().map(Valuation::model);
-        self.mask.keeps_state_at(model, shape, request, num_blocks)
+        self.rules.keeps_state_at(model, shape, request, num_blocks)
     }
 
     /// Whether the tails at the boundaries where requests resume are the only cached ones.
     pub(crate) fn keeps_boundaries_alone(&self) -> bool {
-        self.mask.retention_interval == Some(0)
+        self.rules.retention_interval == Some(0)
     }
 }
 
 /// A request that is admitted.
 impl ActivePolicy {
     /// Learns from a request that gets its first blocks, before its hit is attached.
+    #[inline(never)]
     pub(crate) fn admitted(
         &mut self,
         pool: &BlockPool,
@@ -163,16 +173,23 @@ impl ActivePolicy {
 
 /// Blocks that leave a window.
 impl ActivePolicy {
+    /// Whether the policy has to know of blocks that leave a window.
+    #[inline]
+    pub(crate) fn watches_windows(&self) -> bool {
+        self.watches_windows
+    }
+
     /// Prepares the pool for the release of blocks that leave the windows of a request.
     /// `is_skipped` says whether a group is about to release the block at a position of its table.
+    #[inline]
     pub(crate) fn window_leaves(
         &self,
         pool: &mut BlockPool,
         held: &RequestBlocks,
         is_skipped: impl Fn(usize, usize) -> bool,
     ) {
-        if self.valuation.is_some() {
-            start_protecting(pool);
+        if let Some((adaptive, _)) = pool.adaptive_mut() {
+            adaptive.start_protecting();
         }
         if self.policy.pins_skipped_tails() {
             for (group, in_group) in held.groups.iter().enumerate() {
@@ -181,9 +198,10 @@ impl ActivePolicy {
         }
     }
 
-    /// Pins what a group of a request holds if so many blocks left its window at once that the
-    /// policy pins it.
-    #[inline]
+    /// Pins the blocks that a group of a request holds, if so many blocks left its window at once
+    /// that the policy pins them.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn pin_if_many_left(
         &self,
         pool: &mut BlockPool,
@@ -196,13 +214,11 @@ impl ActivePolicy {
     }
 
     /// Notes which tails became protected when blocks left the windows of a request.
+    #[inline]
     pub(crate) fn window_left(&self, pool: &mut BlockPool, held: &mut RequestBlocks) {
-        if self.valuation.is_none() {
-            return;
-        }
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
             let tails = adaptive.stop_protecting();
-            let alignment = self.mask.tail_alignment;
+            let alignment = self.rules.tail_alignment;
             valuation::note_protected_tails(held, adaptive, blocks, &tails, alignment);
         }
     }
@@ -225,7 +241,7 @@ impl ActivePolicy {
         };
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
             let values = valuation.note_end(&self.shapes, adaptive, blocks, held);
-            let alignment = self.mask.tail_alignment;
+            let alignment = self.rules.tail_alignment;
             valuation::release_all(&self.shapes, adaptive, blocks, held, values, alignment);
         }
     }
@@ -273,13 +289,6 @@ impl ActivePolicy {
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
             adaptive.set_now(blocks, now);
         }
-    }
-}
-
-#[inline]
-fn start_protecting(pool: &mut BlockPool) {
-    if let Some((adaptive, _)) = pool.adaptive_mut() {
-        adaptive.start_protecting();
     }
 }
 

@@ -19,6 +19,7 @@ use crate::group::spec::{GroupSpec, Size};
 use crate::group::table;
 use crate::group::worker_commands::Offload;
 use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
+use crate::retention::ActivePolicy;
 
 /// Mamba with `mamba_cache_mode="align"`.
 pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
@@ -104,7 +105,7 @@ impl AlignedStates {
         demand: &SlotDemand<'_>,
     ) -> Option<Checkpoint> {
         self.checkpoint_alignment?;
-        let rules = context.rules;
+        let rules = context.retention.rules();
         let chunk =
             Chunk { start: demand.total_computed_tokens, end: demand.num_tokens_main_model };
         let prefill_end = match context.retention.keeps_boundaries_alone() {
@@ -428,14 +429,21 @@ impl AlignedStates {
     #[inline(never)]
     pub(crate) fn cache(
         &mut self,
+        data: &GroupData,
         context: &mut StepContext<'_>,
-        caching: &GroupCaching<'_>,
+        retention: &ActivePolicy,
+        request: &RequestView<'_>,
         num_tokens: usize,
     ) {
-        let record = self.records.entry(caching.request.id).or_default();
-        StateCaching(*caching).cache(context, record, num_tokens, &mut |hash| {
-            self.cached_this_step.insert(hash);
-        });
+        let record = self.records.entry(request.id).or_default();
+        StateCaching(GroupCaching { data, retention, request }).cache(
+            context,
+            record,
+            num_tokens,
+            &mut |hash| {
+                self.cached_this_step.insert(hash);
+            },
+        );
     }
 
     pub(crate) fn is_skipped(

@@ -11,6 +11,7 @@ use crate::group::partial_hits::SharedTail;
 use crate::group::worker_commands::Offload;
 use crate::pool::BlockPool;
 use crate::request::HeldBlocks;
+use crate::retention::CacheRules;
 
 /// The states of one request in one group, about to be cached.
 #[derive(Clone, Copy)]
@@ -71,8 +72,8 @@ impl StateCaching<'_> {
         num_tokens: usize,
         block_at: impl Fn(usize) -> BlockId,
     ) -> Result<()> {
-        let GroupCaching { data, rules, retention, request } = self.0;
-        let range = (num_cached, rules.num_full_blocks(data, request, num_tokens));
+        let GroupCaching { data, retention, request } = self.0;
+        let range = (num_cached, self.0.num_full_blocks(num_tokens));
         if range.0 >= range.1 {
             return Ok(());
         }
@@ -150,7 +151,8 @@ impl StateCaching<'_> {
     }
 
     fn keeps_checkpoint(&self, num_tokens: usize) -> bool {
-        let GroupCaching { data, rules, retention, request } = self.0;
+        let GroupCaching { data, retention, request } = self.0;
+        let rules = retention.rules();
         let end_of_prompt = last_boundary(rules, request.num_prompt_tokens, rules.tail_alignment);
         num_tokens == end_of_prompt
             || num_tokens == request.shared_prefix_boundary
@@ -172,7 +174,7 @@ impl StateCaching<'_> {
         let position = num_tokens.div_ceil(self.0.data.block_size) - 1;
         let block = context.held.blocks.get(position).filter(|&block| block != NULL_BLOCK)?;
         let is_known = context.pool.blocks().hash_num_tokens(block) == Some(num_tokens);
-        if is_known && !self.0.rules.recaches_known_tail {
+        if is_known && !self.rules().recaches_known_tail {
             return None;
         }
         let target = self.0.target(&context.held.blocks);
@@ -186,7 +188,8 @@ impl StateCaching<'_> {
     }
 
     fn is_resumed_at(&self, num_tokens: usize) -> bool {
-        let GroupCaching { rules, request, .. } = self.0;
+        let GroupCaching { request, .. } = self.0;
+        let rules = self.rules();
         if num_tokens == 0 || !num_tokens.is_multiple_of(rules.hash_block_size) {
             return false;
         }
@@ -199,7 +202,11 @@ impl StateCaching<'_> {
             || num_tokens == last_boundary(rules, request.num_prompt_tokens, rules.hash_block_size)
     }
 
+    fn rules(&self) -> &CacheRules {
+        self.0.retention.rules()
+    }
+
     fn has_hash(&self, num_tokens: usize) -> bool {
-        num_tokens / self.0.rules.hash_block_size <= self.0.request.hashes.chain_len()
+        num_tokens / self.rules().hash_block_size <= self.0.request.hashes.chain_len()
     }
 }

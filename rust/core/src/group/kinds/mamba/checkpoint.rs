@@ -1,7 +1,7 @@
 //! States inside a chunk of the prompt, at the last boundary of the chunk at which a later request
 //! can resume. The worker exports such a state into the block before the running state.
 
-use crate::group::rules::CacheRules;
+use crate::retention::CacheRules;
 
 /// A state inside a chunk of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

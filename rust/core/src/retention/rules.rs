@@ -1,8 +1,5 @@
 //! The rules by which all groups of a manager cache blocks.
 
-use super::data::GroupData;
-use crate::request::RequestView;
-
 /// The rules by which all groups of a manager cache blocks. Sizes are in tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheRules {
@@ -15,26 +12,40 @@ pub(crate) struct CacheRules {
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
     pub has_partial_hits: bool,
     /// Whether states are cached one alignment below a boundary, where hits that drop a block end.
-    pub(crate) drops_checkpoint_block: bool,
+    pub drops_checkpoint_block: bool,
     /// Tokens after a block that the block's hash covers.
     pub num_hash_lookahead_tokens: usize,
     /// Whether the state at a shared-prefix boundary inside a block is cached.
-    pub(crate) keeps_boundary_state: bool,
+    pub keeps_boundary_state: bool,
     /// Whether a state at the end of its prompt is cached again if it is cached already (vLLM before
     /// 0.33.0).
     pub recaches_known_tail: bool,
+    /// Whether blocks that can never serve a hit are left out.
+    pub masks_unreachable: bool,
+    /// Tokens between the boundaries whose tail is cached; `None` for every aligned one.
+    pub retention_interval: Option<usize>,
+    /// Whether the hits of any group drop their last block.
+    pub any_drops_eagle_block: bool,
+    /// Whether the tail one block below a shared-prefix boundary is cached too.
+    pub keeps_tail_below_boundary: bool,
+    /// Whether there are several groups.
+    pub is_hybrid: bool,
+    /// Tokens at the end of a computed prefix that a multi-module MTP drafter may compute again.
+    pub num_reprefillable_tokens: usize,
+    /// Whether several groups cache the same hashes of a request.
+    pub shares_hashes: bool,
 }
 
 impl CacheRules {
-    /// Returns the number of full blocks of a request below `num_tokens` that have a hash.
+    /// Returns the number of full blocks below `num_tokens` that have a hash, given the number of
+    /// hashes.
     #[inline]
     pub(crate) fn num_full_blocks(
         &self,
-        data: &GroupData,
-        request: &RequestView<'_>,
+        block_size: usize,
+        num_hashes: usize,
         num_tokens: usize,
     ) -> usize {
-        let num_hashed = request.hashes.chain_len() * self.hash_block_size;
-        num_tokens.min(num_hashed) / data.block_size
+        num_tokens.min(num_hashes * self.hash_block_size) / block_size
     }
 }
