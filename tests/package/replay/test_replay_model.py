@@ -11,6 +11,7 @@ from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
     "num_hidden_layers": 2,
     "hidden_size": 256,
     "num_attention_heads": 4,
