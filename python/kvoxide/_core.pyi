@@ -899,11 +899,29 @@ class Trace:
     """Requests of a trace in arrival order, held in Rust. ``tokens_per_id`` is what each of their
     ``hash_ids`` stands for; ``None`` to find out from the lengths. Traces can be pickled for
     processes of the same kvoxide; :class:`PickleError` says that the bytes are damaged. ``format``
-    is one of :meth:`formats`; ``None`` to find out from the lines."""
+    is one of :meth:`formats`; ``None`` to find out from the lines. ``time_unit`` (s, ms, us or ns)
+    is the unit of times that are numbers; ``None`` to infer it in :meth:`finish`. ``columns`` names
+    the columns or fields of a table or of JSON lines by what they are: ``input`` and ``output``
+    (tokens), and perhaps ``time``, ``session``, ``prefix`` (tokens at the start of a prompt that
+    its session had before), ``ids`` and ``block_size``. Raises :class:`ConfigError`."""
 
-    def __new__(cls, tokens_per_id: int | None = None, *, format: str | None = None) -> Self: ...
+    def __new__(
+        cls,
+        tokens_per_id: int | None = None,
+        *,
+        format: str | None = None,
+        time_unit: str | None = None,
+        columns: dict[str, str] | None = None,
+    ) -> Self: ...
     @staticmethod
     def formats() -> list[str]: ...
+    @staticmethod
+    def describe_formats() -> list[tuple[str, str, str, str, bool]]:
+        """Return each format's name, what it is, what makes a file one of it, an example, and
+        whether it is played; others are recognised and refused with a reason."""
+    def read_columns(self, names: list[str]) -> list[str]:
+        """Return those of a table's columns that are read. Raises :class:`TraceError` for a table
+        of no known format; the message suggests ``--columns``."""
     @property
     def format(self) -> str | None:
         """The format of the lines, once it is known."""
@@ -917,10 +935,11 @@ class Trace:
         """One line of the trace's format. Raises :class:`TraceError`, also for as many
         ids as do not go with the lines before; the trace is then as before."""
     def finish(self, *, leave_out: bool = False) -> int:
-        """End the reading of lines. Where these are in another order than time, which those of
-        Dynamo may be, the requests get into that order. Raises :class:`TraceError` if a request
-        waits for a ``request_id`` of no line, or for itself by way of others; with ``leave_out``,
-        such requests and those that wait for them are left out. Returns how many were."""
+        """End the reading of lines. Infers the unit of times that are numbers, unless it was given
+        or is sure; until then they are in the format's default unit. Puts the requests in order of
+        time. Raises :class:`TraceError` if a request waits for a ``request_id`` of no line, or for
+        itself by way of others, or if a table ends within quotes; with ``leave_out``, such requests
+        and those that wait for them are left out. Returns how many were."""
     def push_prompt(
         self,
         prompt_token_ids: TokenArray | Sequence[int],

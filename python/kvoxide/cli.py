@@ -13,6 +13,7 @@ except ModuleNotFoundError as error:
 COMMANDS = {
     "bench": "kvoxide.bench.command",
     "doctor": "kvoxide.vllm.commands",
+    "formats": "kvoxide.replay.formats_command",
     "experiment": "kvoxide.replay.experiment_command",
     "plan": "kvoxide.plan.command",
     "replay": "kvoxide.replay.replay_command",

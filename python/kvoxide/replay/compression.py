@@ -1,6 +1,8 @@
-"""Plain bytes from a plain, gzip or zstd stream, recognised by its first bytes."""
+"""Plain bytes from a plain, gzip, zstd, xz or bzip2 stream, recognised by its first bytes."""
 
+import bz2
 import io
+import lzma
 import zlib
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Final, Protocol
@@ -14,15 +16,17 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_MAGICS: Final = frozenset(
     {_ZSTD_MAGIC, *(bytes([0x50 + n]) + b"\x2a\x4d\x18" for n in range(16))}
 )
+_XZ_MAGIC: Final = b"\xfd7zX"
+_BZIP2_MAGIC: Final = b"BZh"
 _CHUNK_BYTES: Final = 1 << 16
 
 
 class CompressedStreamError(Exception):
-    """A gzip or zstd stream is damaged, or ends too early."""
+    """A compressed stream is damaged, or ends too early."""
 
 
 class CutOffError(CompressedStreamError):
-    """A gzip or zstd stream ends too early."""
+    """A compressed stream ends too early."""
 
 
 def decompressed(source: IO[bytes]) -> io.BufferedReader:
@@ -31,8 +35,8 @@ def decompressed(source: IO[bytes]) -> io.BufferedReader:
     Reading raises :class:`CompressedStreamError` when the compressed stream is damaged or cut
     off. Closing the reader leaves ``source`` open.
     """
-    head = _read_fully(source, 4)
-    plain = _Rejoined(head, source)
+    head = read_fully(source, 4)
+    plain = Rejoined(head, source)
     if head.startswith(_GZIP_MAGIC):
         return io.BufferedReader(_Frames(plain, "gzip", _gzip_frame, zlib.error))
     if head in _ZSTD_MAGICS:
@@ -41,6 +45,10 @@ def decompressed(source: IO[bytes]) -> io.BufferedReader:
         return io.BufferedReader(
             _Frames(plain, "zstd", lambda: ZstdDecompressor().decompressobj(), ZstdError)
         )
+    if head.startswith(_XZ_MAGIC):
+        return io.BufferedReader(_Frames(plain, "xz", lzma.LZMADecompressor, lzma.LZMAError))
+    if head.startswith(_BZIP2_MAGIC):
+        return io.BufferedReader(_Frames(plain, "bzip2", bz2.BZ2Decompressor, OSError))
     return io.BufferedReader(plain)
 
 
@@ -58,24 +66,28 @@ def _gzip_frame() -> _Frame:
     return zlib.decompressobj(wbits=31)
 
 
-def _read_fully(source: IO[bytes], size: int) -> bytes:
+def read_fully(source: IO[bytes], size: int) -> bytes:
+    """Read ``size`` bytes, or fewer at the end of the stream."""
     data = b""
     while len(data) < size and (more := source.read(size - len(data))):
         data += more
     return data
 
 
-class _Rejoined(io.RawIOBase):
+class Rejoined(io.RawIOBase):
     """The bytes already taken from a stream, then the rest of it."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        """``head`` has been read from ``rest``."""
         self._head = head
         self._rest = rest
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        """Fill a buffer with the next bytes, and return how many."""
         view = memoryview(buffer).cast("B")
         data = self._head[: len(view)] or self._rest.read(len(view))
         self._head = self._head[len(data) :]

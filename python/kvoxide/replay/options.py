@@ -29,7 +29,7 @@ positive = click.IntRange(min=1, max=MAX_INTEGER)
 class TraceOptions:
     """Which trace, and what of it: the first ``requests``, all if None. ``tokens_per_id`` is None
     where the lengths tell, ``format`` where the first lines do; ``answers_return`` takes outputs
-    from follow-ups."""
+    from follow-ups. ``time_unit`` and ``columns`` are as :class:`Trace` takes them."""
 
     trace: str
     requests: int | None
@@ -37,6 +37,8 @@ class TraceOptions:
     skip_bad: bool
     answers_return: bool
     format: str | None
+    time_unit: str | None
+    columns: dict[str, str] | None
 
     def read(self, *, quiet: bool) -> TraceFile:
         """The trace; unless ``quiet``, messages say what was left out of it, and what becomes of
@@ -48,6 +50,8 @@ class TraceOptions:
             tokens_per_id=self.tokens_per_id,
             answers_return=self.answers_return,
             format=self.format,
+            time_unit=self.time_unit,
+            columns=self.columns,
         )
         for warning in () if quiet else file.warnings:
             click.echo(warning, err=True)
@@ -142,6 +146,21 @@ def parsed_with(parse: Callable[[Any], Value]) -> Callable[..., Value | None]:
     return callback
 
 
+def _parse_columns(text: str) -> dict[str, str]:
+    """Columns by what they are. Raises :class:`ConfigError` for what is no list of them."""
+    columns: dict[str, str] = {}
+    for part in text.split(","):
+        role, separator, column = part.partition("=")
+        role = role.strip()
+        if not separator:
+            raise ConfigError(f"{part!r} names no column; write it as in input=ContextTokens")
+        if role in columns:
+            raise ConfigError(f"{role} is given twice")
+        columns[role] = column.strip()
+    Trace(columns=columns)
+    return columns
+
+
 def _parse_policies(texts: tuple[str, ...]) -> tuple[NamedPolicy, ...]:
     policies = tuple(parse_policy(text) for text in texts)
     check_names_differ(policies)
@@ -175,7 +194,20 @@ _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
     click.option(
         "--format",
         type=click.Choice(Trace.formats()),
-        help="The format of the trace.  [default: what the first lines tell]",
+        help="The format of the trace; `kvoxide formats` lists them.  [default: what the first"
+        " lines show]",
+    ),
+    click.option(
+        "--columns",
+        metavar="ROLE=NAME,...",
+        callback=parsed_with(_parse_columns),
+        help="Columns of a table, or fields of JSON lines, by what they are: input and output"
+        " (tokens), and perhaps time, session, prefix, ids and block_size.",
+    ),
+    click.option(
+        "--time-unit",
+        type=click.Choice(["s", "ms", "us", "ns"]),
+        help="Unit of times that are numbers.  [default: what the times show, else the format's]",
     ),
     click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping."),
     click.option(

@@ -14,6 +14,7 @@ from typing import IO, Final
 from kvoxide._core import Trace, TraceError
 from kvoxide.replay.answers import with_answers
 from kvoxide.replay.compression import CompressedStreamError, decompressed
+from kvoxide.replay.containers import ContainerError, lines_of
 from kvoxide.replay.recording import (
     Deployment,
     read_recording,
@@ -45,12 +46,17 @@ def read_trace(
     tokens_per_id: int | None = None,
     answers_return: bool = False,
     format: str | None = None,
+    time_unit: str | None = None,
+    columns: dict[str, str] | None = None,
 ) -> TraceFile:
     """Read the trace ``name``: a path, ``-`` for standard input, or ``sample``; or what a
     server recorded, a folder or one of its files.
 
-    The format, one of :meth:`Trace.formats`, is found out from the first lines unless it is given.
-    gzip and zstd are recognised by content. Blank lines are skipped. Reading stops after
+    The format, one of :meth:`Trace.formats`, is found out from the first lines unless it is given,
+    or the ``columns`` of a table or fields of JSON lines are, as :class:`Trace` takes them. Times
+    that are numbers are in ``time_unit``, which is inferred unless it is given. gzip, zstd, xz,
+    bzip2, zip, Parquet, Arrow, Excel workbooks and UTF-16 are recognised by content. Blank lines
+    are skipped. Reading stops after
     ``limit`` requests. How many tokens an id stands for is found out from the lengths unless it is
     given. With ``answers_return``, outputs are taken from follow-ups, which a trace without
     conversations has none of. With ``skip_bad`` damaged lines are counted; without, the first one
@@ -63,7 +69,8 @@ def read_trace(
     if files := _recorded_files(name):
         file = read_recording(shown, files, limit, skip_bad, tokens_per_id)
     else:
-        file = _read_file(name, shown, limit, skip_bad, Trace(tokens_per_id, format=format))
+        trace = Trace(tokens_per_id, format=format, time_unit=time_unit, columns=columns)
+        file = _read_file(name, shown, limit, skip_bad, trace)
     file = with_answers(file, are_returned=answers_return)
     return replace(file, read_seconds=time.perf_counter() - started)
 
@@ -72,7 +79,11 @@ def _read_file(name: str, shown: str, limit: int | None, skip_bad: bool, trace: 
     lines = _Lines(shown, skip_bad, trace)
     try:
         with _opened(name) as source:
-            lines.read(decompressed(source), limit)
+            lines.read(lines_of(decompressed(source), trace, lines.notes.append), limit)
+    except ContainerError as error:
+        raise TraceFileError(f"{shown} {error}") from error
+    except TraceError as error:
+        raise TraceFileError(f"{shown}: {error}") from error
     except (OSError, CompressedStreamError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise TraceFileError(f"cannot read {shown}: {reason}") from error
@@ -155,7 +166,8 @@ class _Lines(Lines):
             if line.isspace():
                 continue
             try:
-                self.trace.push_line(line.strip())
+                # Not all blanks: a tab may separate empty values.
+                self.trace.push_line(line.strip(b" \r\n"))
             except TraceError as error:
                 self.bad(self._name, number, error)
             if self._first_other_line is None and not self.trace.may_be_mooncakes:
@@ -180,7 +192,10 @@ class _Lines(Lines):
                 self.bad_lines += left_out
                 self.first_bad_line = self.first_bad_line or message
         if len(self.trace) == 0:
-            raise TraceFileError(f"{self._name} holds no request; bad lines: {self.bad_lines}")
+            notes = "".join(f"; {note}" for note in self.trace.notes)
+            raise TraceFileError(
+                f"{self._name} holds no request; bad lines: {self.bad_lines}{notes}"
+            )
 
     def check_ids(self) -> None:
         """Raise where the lengths do not tell how many tokens an id stands for."""

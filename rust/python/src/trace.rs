@@ -1,5 +1,6 @@
 //! Traces, for Python.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -8,7 +9,7 @@ use pyo3::types::{PyBytes, PyType};
 use kvoxide_core::Error;
 use kvoxide_replay::id_width::{MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::serving::MAX_INSTANCES;
-use kvoxide_replay::trace::{LineError, MAX_LENGTH, Reader, Trace, TraceRequest};
+use kvoxide_replay::trace::{LineError, MAX_LENGTH, Reader, Trace, TraceRequest, Unit};
 
 use crate::ffi::{
     Exceptions, Reduced, contained, optional_size, reduced, request_error, restored, size, to_py,
@@ -28,16 +29,16 @@ pub(crate) struct PyTrace {
 #[pymethods]
 impl PyTrace {
     #[new]
-    #[pyo3(signature = (tokens_per_id=None, *, format=None))]
-    fn new(py: Python<'_>, tokens_per_id: Option<i64>, format: Option<&str>) -> PyResult<Self> {
-        let reader = match format {
-            None => Reader::default(),
-            Some(name) => Reader::of_dialect(name).ok_or_else(|| {
-                let names = Reader::dialects().collect::<Vec<_>>().join(", ");
-                let message = format!("format is {name:?}; it can be {names}");
-                to_py(py, &Error::Config(message))
-            })?,
-        };
+    #[pyo3(signature = (tokens_per_id=None, *, format=None, time_unit=None, columns=None))]
+    fn new(
+        py: Python<'_>,
+        tokens_per_id: Option<i64>,
+        format: Option<&str>,
+        time_unit: Option<&str>,
+        columns: Option<BTreeMap<String, String>>,
+    ) -> PyResult<Self> {
+        let reader = reader(format, time_unit, columns);
+        let reader = reader.map_err(|message| to_py(py, &Error::Config(message)))?;
         let trace = match optional_size(py, "tokens_per_id", tokens_per_id)? {
             None => Trace::default(),
             Some(given @ 1..=MAX_WIDTH) => Trace::with_tokens_per_id(given),
@@ -54,6 +55,16 @@ impl PyTrace {
         Reader::dialects().collect()
     }
 
+    #[staticmethod]
+    fn describe_formats() -> Vec<(&'static str, &'static str, &'static str, &'static str, bool)> {
+        let details = Reader::details();
+        details.map(|it| (it.name, it.about, it.sign, it.example, it.is_played)).collect()
+    }
+
+    fn read_columns(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Vec<String>> {
+        self.reader.columns(&names).map_err(|error| trace_error(py, &error))
+    }
+
     #[getter]
     fn format(&self) -> Option<&'static str> {
         self.reader.dialect()
@@ -61,7 +72,7 @@ impl PyTrace {
 
     #[getter]
     fn notes(&self) -> Vec<String> {
-        self.reader.notes().to_vec()
+        self.reader.notes()
     }
 
     fn find_format(&mut self, py: Python<'_>, lines: Vec<Bound<'_, PyBytes>>) -> PyResult<bool> {
@@ -193,6 +204,30 @@ impl PyTrace {
         let trace = Arc::new(restored(class.py(), "Trace", bytes)?);
         Ok(Self { trace, reader: Reader::default() })
     }
+}
+
+/// Returns the reader that the arguments of a trace ask for, or what is wrong with them.
+fn reader(
+    format: Option<&str>,
+    time_unit: Option<&str>,
+    columns: Option<BTreeMap<String, String>>,
+) -> Result<Reader, String> {
+    let reader = match (format, columns) {
+        (Some(_), Some(_)) => return Err("format and columns exclude each other".into()),
+        (None, None) => Reader::default(),
+        (None, Some(columns)) => {
+            Reader::of_columns(columns.into_iter().collect()).map_err(|error| error.to_string())?
+        }
+        (Some(name), None) => Reader::of_dialect(name).ok_or_else(|| {
+            let names = Reader::dialects().collect::<Vec<_>>().join(", ");
+            format!("format is {name:?}; it can be {names}")
+        })?,
+    };
+    let unit = |name| {
+        let names = || Unit::ALL.map(Unit::name).join(", ");
+        Unit::named(name).ok_or_else(|| format!("time_unit is {name:?}; it can be {}", names()))
+    };
+    Ok(reader.with_time_unit(time_unit.map(unit).transpose()?))
 }
 
 /// Returns a time or duration in microseconds from seconds.

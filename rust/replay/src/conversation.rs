@@ -29,13 +29,16 @@ impl Conversation {
         Self::of_name(&format!("{number} {part}"))
     }
 
-    /// Returns the conversation that the fields of a line name: by `session_id`, which all requests
-    /// of a conversation share, or by Qwen-Bailian's `chat_id`, one per request, and
-    /// `parent_chat_id`, that of the previous request, -1 for none.
+    /// Returns the conversation that a line names by `session_id`, which all requests of a
+    /// conversation share.
     pub fn of_line(fields: &Map<String, Value>) -> Option<Self> {
-        if let Some(session) = fields.get("session_id") {
-            return Some(Self::of_value(session));
-        }
+        let session = fields.get("session_id").filter(|session| !session.is_null());
+        session.map(Self::of_value)
+    }
+
+    /// Returns the conversation that a line names by Qwen-Bailian's `chat_id`, one per request, and
+    /// `parent_chat_id`, that of the previous request, -1 for none.
+    pub fn of_chat(fields: &Map<String, Value>) -> Option<Self> {
         let chat = fields.get("chat_id")?;
         let has_parent = |parent: &&Value| !parent.is_null() && parent.as_i64() != Some(-1);
         let parent = fields.get("parent_chat_id").filter(has_parent);

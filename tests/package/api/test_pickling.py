@@ -136,7 +136,7 @@ def test_a_result_tells_the_same_afterwards(seed: int) -> None:
 
 def recorded_trace(*, has_output_ids: bool = True) -> Trace:
     """Turns of conversations that begin with what was generated before; those of two servers."""
-    trace = Trace()
+    trace = Trace(format="bailian")
     for server in range(2):
         trace.start_part(delay=0.4 * server)
         for turn in range(1, 5):

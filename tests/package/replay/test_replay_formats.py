@@ -25,7 +25,9 @@ TRACES = {
     "mooncake": [ROW],
     "aiperf": [{**ROW, "session_id": "a", "timestamp": 0}, {**ROW, "session_id": "a", "delay": 5}],
     "dynamo": [{**ROW, "created_time": 0.5, "priority": 120}],
-    "bailian": [{**ROW, "chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "turn": 1}],
+    "bailian": [
+        {**ROW, "input_length": 32, "chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "turn": 1}
+    ],
     "weka": [WEKA],
     "vllm bench": [{"input_lens": [7, 5], "output_lens": [3, 0], "start_times": [1.5, 2.0]}],
 }

@@ -57,6 +57,15 @@ impl HashIds {
         })
     }
 
+    /// Returns the first `count` ids as ranges.
+    pub fn runs_to(&self, count: usize) -> impl Iterator<Item = Range<i64>> + '_ {
+        (0..self.runs.len()).map_while(move |run| {
+            let Run { first, end } = self.runs[run];
+            let start = self.start(run);
+            (start < count).then(|| first..first + (count.min(end as usize) - start) as i64)
+        })
+    }
+
     /// Returns the largest id.
     pub fn max(&self) -> Option<i64> {
         let last = |run: usize| self.at(self.runs[run].end as usize - 1);
@@ -149,6 +158,8 @@ mod tests {
             let rest = &a[from.min(a.len())..];
             prop_assert_eq!(packed.iter_from(from).collect::<Vec<_>>(), rest);
             prop_assert_eq!(HashIds::of_runs(a.iter().map(|&id| id..id + 1)), packed.clone());
+            let first: HashIds = a.iter().copied().take(from).collect();
+            prop_assert_eq!(HashIds::of_runs(packed.runs_to(from)), first);
             let equal = a.iter().zip(&b).skip(from).take_while(|(a, b)| a == b).count();
             prop_assert_eq!(packed.num_equal(&other, from), equal);
             let shifted: Vec<_> = a.iter().map(|id| id + 100).collect();

@@ -10,6 +10,7 @@ mod reading;
 mod request;
 #[cfg(test)]
 mod tests_of_lines;
+mod times;
 mod waits;
 
 use std::collections::{HashMap, HashSet};
@@ -19,8 +20,9 @@ use serde::{Deserialize, Serialize};
 pub use fields::LineError;
 pub use ids::HashIds;
 pub use prompt::Prompt;
-pub use reader::Reader;
+pub use reader::{FormatDetails, Reader};
 pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait};
+pub use times::Unit;
 
 use crate::conversation::Conversation;
 use crate::id_width::{IdWidths, MAX_WIDTH, TraceWidths};

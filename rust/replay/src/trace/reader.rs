@@ -2,20 +2,48 @@
 
 use serde_json::Value;
 
-use super::dialect::{Columns, Dialect, Header, MOONCAKE};
+use super::dialect::{
+    AIPERF, COLUMNS, ColumnsError, Dialect, Form, Header, MOONCAKE, Roles, Table, paths, roles_of,
+    unknown,
+};
 use super::fields::{Fields, LineError, wrong};
 use super::reading::Reading;
+use super::times::Unit;
 use super::{Trace, TraceRequest};
 
 /// What Windows programs put before the first line.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// Fields of an object that is a page of records.
+const PAGES: [&str; 9] =
+    ["data", "rows", "records", "results", "items", "observations", "logs", "requests", "entries"];
+
+/// Columns of an example for messages.
+const EXAMPLE: &str = "input=prompt_tokens,output=completion_tokens,time=start";
+
 /// Reads the lines of one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     dialect: Option<&'static Dialect>,
-    header: Option<Header>,
+    /// Columns or fields that the caller named, or the names that the dialect has.
+    roles: Option<Roles>,
+    table: Option<Table>,
     pub(super) reading: Reading,
+}
+
+/// What a format is, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatDetails {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// What makes a file one of it.
+    pub sign: &'static str,
+    /// A small file.
+    pub example: &'static str,
+    /// Whether it is played; else it is recognised and refused with a reason.
+    pub is_played: bool,
 }
 
 impl Reader {
@@ -24,9 +52,32 @@ impl Reader {
         Some(Self { dialect: Some(Dialect::named(name)?), ..Self::default() })
     }
 
+    /// Returns a reader of tables or objects whose columns or fields are named, each with its role.
+    pub fn of_columns(columns: Vec<(String, String)>) -> Result<Self, ColumnsError> {
+        let roles = Some(roles_of(columns)?);
+        Ok(Self { dialect: Some(&COLUMNS), roles, ..Self::default() })
+    }
+
+    /// Reads times that are numbers in this unit, unless the format says another.
+    pub fn with_time_unit(mut self, unit: Option<Unit>) -> Self {
+        self.reading.times.given = unit;
+        self
+    }
+
     /// The names of all dialects.
     pub fn dialects() -> impl Iterator<Item = &'static str> {
         super::dialect::DIALECTS.iter().map(|dialect| dialect.name)
+    }
+
+    /// All dialects, for people.
+    pub fn details() -> impl Iterator<Item = FormatDetails> {
+        super::dialect::DIALECTS.iter().map(|dialect| FormatDetails {
+            name: dialect.name,
+            about: dialect.about,
+            sign: dialect.sign,
+            example: dialect.example,
+            is_played: !matches!(dialect.form, Form::Text(_)),
+        })
     }
 
     /// The name of the trace's dialect, once it is known.
@@ -35,16 +86,27 @@ impl Reader {
     }
 
     /// What there is to say about the trace.
-    pub fn notes(&self) -> &[String] {
+    pub fn notes(&self) -> Vec<String> {
         self.reading.notes()
+    }
+
+    /// Returns why a trace cannot end here.
+    pub(super) fn unfinished(&mut self) -> Option<LineError> {
+        self.table.as_mut()?.unfinished()
+    }
+
+    /// Returns those of a table's columns that are read, or why it is not a known table.
+    pub fn columns(&self, names: &[String]) -> Result<Vec<String>, LineError> {
+        let table = self.table_of(&Header::of_names(names.to_vec()))?;
+        Ok(table.1.read_columns())
     }
 
     /// Finds the dialect out from the first lines, unless it is known. Returns whether each line is
     /// one of its own; otherwise the whole file is one JSON value.
     pub fn find_dialect(&mut self, lines: &[&[u8]]) -> bool {
-        let header = lines.first().and_then(|line| header(unmarked(line)));
-        if let Some(table) = header.and_then(Dialect::of_header) {
-            self.dialect = self.dialect.or(Some(table));
+        let header = lines.first().and_then(|line| Header::of_line(unmarked(line)));
+        if let Some((dialect, _)) = header.as_ref().and_then(|header| self.table_of(header).ok()) {
+            self.dialect = Some(dialect);
             return true;
         }
         let parsed: Vec<_> =
@@ -56,16 +118,8 @@ impl Reader {
         {
             return lines.len() < 2;
         }
-        let objects = parsed.into_iter().flatten().flat_map(objects);
-        let mut dialects = objects.map(|fields| Dialect::of_object(&fields));
-        let first = dialects.next();
-        let found = match first {
-            Some(first) if first.name == MOONCAKE.name => {
-                Some(dialects.find(extends).unwrap_or(first))
-            }
-            _ => first,
-        };
-        self.dialect = self.dialect.or(found);
+        let objects: Vec<_> = parsed.into_iter().flatten().flat_map(objects).collect();
+        self.dialect = self.dialect.or_else(|| of_objects(&objects));
         true
     }
 
@@ -73,35 +127,84 @@ impl Reader {
     fn read(&mut self, line: &[u8], next: usize) -> Result<(), LineError> {
         self.reading.begin(next);
         let line = unmarked(line);
-        if let Some(columns) = self.dialect.and_then(Dialect::columns) {
-            return self.read_row(columns, &String::from_utf8_lossy(line));
+        if let Some(table) = &mut self.table {
+            return table.read(line, &mut self.reading);
         }
         match serde_json::from_slice(line) {
             Ok(value) => match objects(value) {
                 none if none.is_empty() => Err(wrong("", "not a JSON object".into())),
-                objects => objects.iter().try_for_each(|fields| self.read_object(fields)),
+                objects => {
+                    if self.dialect.is_none() {
+                        self.dialect = of_objects(&objects);
+                    }
+                    objects.iter().try_for_each(|fields| self.read_object(fields))
+                }
             },
-            Err(error) => self.begin_table(line, format!("not a JSON object: {error}")),
+            Err(error) => self.begin_table(line, &error),
         }
     }
 
     /// Reads the header of a table, unless the line cannot be one, since of `error`.
-    fn begin_table(&mut self, line: &[u8], error: String) -> Result<(), LineError> {
-        let Some(text) = header(line).filter(|_| self.dialect.is_none()) else {
-            return Err(wrong("", error));
-        };
-        self.dialect = Dialect::of_header(text);
-        match self.dialect.and_then(Dialect::columns) {
-            Some(columns) => self.read_row(columns, text),
-            None => Err(wrong("", format!("{error}, nor the header of {}", Dialect::headers()))),
+    fn begin_table(&mut self, line: &[u8], error: &serde_json::Error) -> Result<(), LineError> {
+        let is_table = self.dialect.is_none_or(|dialect| dialect.table().is_some());
+        let is_separator = line.starts_with(b"sep=") && line.len() < 8;
+        if is_table && is_separator {
+            return Ok(());
         }
+        let header = Header::of_line(line).filter(|_| is_table);
+        let Some(header) = header else {
+            let is_row = line.iter().any(|byte| b",;\t|".contains(byte));
+            let has_header = is_row && self.dialect.is_none() && !line.starts_with(b"{");
+            let more = match has_header && std::str::from_utf8(line).is_ok() {
+                true => ", nor the header of a table, which names the columns",
+                false => "",
+            };
+            return Err(wrong("", format!("not a JSON object: {error}{more}")));
+        };
+        let (dialect, table) = self.table_of(&header)?;
+        for name in &table.unknown {
+            self.reading.note(&format!("column '{name}' is not used"));
+        }
+        (self.dialect, self.table) = (Some(dialect), Some(table));
+        Ok(())
+    }
+
+    /// Returns the table with a header, of the reader's dialect or of the one that it is like.
+    fn table_of(&self, header: &Header) -> Result<(&'static Dialect, Table), LineError> {
+        let found = match (self.dialect, &self.roles) {
+            (Some(dialect), Some(roles)) => {
+                let records = dialect.table();
+                if let Some(missing) =
+                    roles.0.iter().flatten().find(|it| header.place(it).is_none())
+                {
+                    let names = header.names.join(", ");
+                    return Err(wrong(missing, format!("is no column; the table has {names}")));
+                }
+                records.map(|records| (dialect, header.table_of(records, roles)))
+            }
+            (Some(dialect), None) => dialect
+                .table()
+                .and_then(|records| Some((dialect, header.table(records, &Roles::of(records))?))),
+            (None, _) => Dialect::of_header(header),
+        };
+        found.ok_or_else(|| unknown("a table has columns", &header.names, EXAMPLE))
     }
 
     fn read_object(&mut self, fields: &Fields) -> Result<(), LineError> {
-        let dialect = *self.dialect.get_or_insert_with(|| Dialect::of_object(fields));
+        let Some(dialect) = self.dialect.or_else(|| Dialect::of_object(fields)) else {
+            return Err(unknown("the object has fields", &paths(fields), EXAMPLE));
+        };
+        match &dialect.form {
+            Form::Text(text) => return Err(text.refusal(dialect.name, fields)),
+            Form::Records(records) => {
+                let roles = self.roles.get_or_insert_with(|| Roles::of(records));
+                records.read(fields, roles, &mut self.reading)?;
+            }
+            Form::Lines(_) => {}
+        }
         let dialect = self.dialect_with(dialect, fields)?;
-        if let Some(objects) = dialect.objects() {
-            (objects.read)(fields, &mut self.reading)?;
+        if let Some(lines) = dialect.lines() {
+            (lines.read)(fields, &mut self.reading)?;
         }
         self.dialect = Some(dialect);
         Ok(())
@@ -114,49 +217,27 @@ impl Reader {
         dialect: &'static Dialect,
         fields: &Fields,
     ) -> Result<&'static Dialect, LineError> {
-        let Some(objects) = dialect.objects() else { return Ok(dialect) };
-        let mut found = dialect;
-        for name in fields.keys().map(String::as_str) {
-            if objects.has_field(name) {
-                continue;
+        let Some(lines) = dialect.lines() else { return Ok(dialect) };
+        let is_new = |name: &&String| !lines.has_field(name) && !self.reading.is_unused(name);
+        let new: Vec<_> = fields.keys().filter(is_new).collect();
+        let Some(first) = new.first() else { return Ok(dialect) };
+        let other = Dialect::of_object(fields).unwrap_or(dialect);
+        let is_other = other.name != dialect.name && other.name != MOONCAKE.name;
+        if is_other && dialect.name == MOONCAKE.name && other.extends_mooncake() {
+            if !self.reading.has_priorities {
+                return self.dialect_with(other, fields);
             }
-            match Dialect::marked_by(name) {
-                Some(other) if found.name == other.name => {}
-                Some(other)
-                    if dialect.name == MOONCAKE.name
-                        && extends(&other)
-                        && !self.reading.has_priorities =>
-                {
-                    found = other;
-                }
-                Some(other) => {
-                    let message = format!(
-                        "is {}'s, and the lines before are {}'s; --format says which it is",
-                        other.name, dialect.name
-                    );
-                    return Err(wrong(name, message));
-                }
-                None => self.reading.note(&format!("field '{name}' is not used")),
-            }
+        } else if is_other && !dialect.extends_mooncake() {
+            let message = format!(
+                "is {}'s, and the lines before are {}'s; --format says which it is",
+                other.name, dialect.name
+            );
+            return Err(wrong(first, message));
         }
-        Ok(found)
-    }
-
-    /// Reads a row of a table, whose first is its header.
-    fn read_row(&mut self, columns: &'static Columns, text: &str) -> Result<(), LineError> {
-        if let Some(header) = &mut self.header {
-            let request = header.request(text.as_bytes())?;
-            self.reading.requests.push(request);
-            return Ok(());
+        for name in new {
+            self.reading.leave_unused(name);
         }
-        let header = Header::new(columns, text)?;
-        for name in &header.unknown {
-            self.reading.note(&format!("column '{name}' is not used"));
-        }
-        let note = "the table has no ids of blocks: prompts share nothing, and nothing is hit";
-        self.reading.note(note);
-        self.header = Some(header);
-        Ok(())
+        Ok(dialect)
     }
 }
 
@@ -190,27 +271,51 @@ impl TraceRequest {
     }
 }
 
-/// Returns the text of a line that may be a table's header.
-fn header(line: &[u8]) -> Option<&str> {
-    let is_header = |text: &&str| text.contains(',') && !text.starts_with(['{', '[']);
-    std::str::from_utf8(line).ok().filter(is_header)
+/// Returns the dialect of a trace with these objects at its start.
+fn of_objects(objects: &[Fields]) -> Option<&'static Dialect> {
+    let mut dialects = objects.iter().map(Dialect::of_object);
+    let first = dialects.next()??;
+    if first.name != MOONCAKE.name {
+        return Some(first);
+    }
+    let is_untold = |fields: &Fields| {
+        let has = |names: [&str; 2]| names.iter().any(|name| fields.contains_key(*name));
+        has(["input_length", "input_tokens"])
+            && has(["output_length", "output_tokens"])
+            && !fields.contains_key("hash_ids")
+    };
+    let extending = dialects.flatten().find(|dialect| dialect.extends_mooncake());
+    let without_ids = || (objects.len() > 1 && objects.iter().all(is_untold)).then_some(&AIPERF);
+    extending.or_else(without_ids).or(Some(first))
 }
 
 fn unmarked(line: &[u8]) -> &[u8] {
     line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
 }
 
-fn extends(dialect: &&'static Dialect) -> bool {
-    dialect.objects().is_some_and(|objects| objects.extends_mooncake)
-}
-
-/// Returns a JSON object, or those of an array of objects.
+/// Returns a JSON object, those of an array of objects, or those of a page.
 fn objects(value: Value) -> Vec<Fields> {
     match value {
-        Value::Object(fields) => vec![fields],
+        Value::Object(mut fields) => {
+            let has_list = fields.values().any(is_list);
+            let page = PAGES
+                .iter()
+                .filter(|_| has_list)
+                .find(|page| fields.get(**page).is_some_and(is_list));
+            match page.filter(|_| Dialect::of_object(&fields).is_none()) {
+                Some(page) => fields.remove(*page).map(objects).unwrap_or_default(),
+                None => vec![fields],
+            }
+        }
         Value::Array(values) if values.iter().all(Value::is_object) => {
             values.into_iter().flat_map(objects).collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether a value is a list of objects.
+fn is_list(value: &Value) -> bool {
+    let Value::Array(values) = value else { return false };
+    !values.is_empty() && values.iter().all(Value::is_object)
 }

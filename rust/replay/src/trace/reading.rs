@@ -2,12 +2,16 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::ops::Range;
 
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::fields::{LineError, integer, wrong};
+use super::ids::HashIds;
+use super::prompt::Prompt;
 use super::request::TraceRequest;
+use super::times::Times;
 
 /// Larger ids are numbered anew, so that the tokens of every id are numbers of 64 bits.
 const LARGEST_ID: i64 = 1 << 34;
@@ -33,6 +37,18 @@ pub struct Reading {
     pub spans: HashMap<u32, Span>,
     /// Whether no line comes any more.
     pub is_finished: bool,
+    /// The times of the requests.
+    pub times: Times,
+    /// The tokens of the latest request of each session, where lines say how many come back.
+    sequences: HashMap<u64, HashIds>,
+    /// How many tokens got an id of their own in such lines.
+    num_tokens: i64,
+    /// How many records have no ids.
+    pub num_without_ids: usize,
+    /// The requests of the latest run, where lines are runs one after the other.
+    pub run: Option<Range<u32>>,
+    /// How many records were left out, by the reason.
+    left_out: Vec<(&'static str, usize)>,
     /// Requests by their name.
     named: HashMap<u64, u32>,
     /// Requests of lines to come, for which others wait, by their name.
@@ -49,6 +65,8 @@ pub struct Reading {
     num_ids: i64,
     /// Whether equal ids in other lines are other blocks.
     has_own_ids: bool,
+    /// Fields that were said to be unused.
+    unused: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -122,7 +140,7 @@ impl Reading {
             return request;
         }
         let placeholder = u32::MAX - self.num_awaited - self.newly_awaited.len() as u32;
-        let follower = (self.next + self.requests.len()) as u32;
+        let follower = self.index() as u32;
         let awaited = Awaited { placeholder, follower, text: value.to_string() };
         self.newly_awaited.push((name, awaited));
         placeholder
@@ -144,6 +162,67 @@ impl Reading {
         }
     }
 
+    /// Give the requests of the trace their times in the unit that all of them show.
+    pub fn settle_times(&mut self, requests: &mut [TraceRequest]) {
+        self.times.settle(requests);
+    }
+
+    /// Index of the request that is read next.
+    pub fn index(&self) -> usize {
+        self.next + self.requests.len()
+    }
+
+    /// Leave a record out, and count it under the reason.
+    pub fn leave_out(&mut self, reason: &'static str) {
+        match self.left_out.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, count)) => *count += 1,
+            None => self.left_out.push((reason, 1)),
+        }
+    }
+
+    /// Return a prompt and its output with an id per token: `prefix` tokens are those of the
+    /// session's latest request, as far as that has as many, and all others are new.
+    pub fn ids_after(
+        &mut self,
+        session: u64,
+        prefix: usize,
+        length: usize,
+        output: usize,
+    ) -> Prompt {
+        if prefix > length {
+            self.note("prefixes that are longer than their prompt are cut to its length");
+        }
+        let before = self.sequences.remove(&session).unwrap_or_default();
+        let num_known = prefix.min(length).min(before.len());
+        if num_known < prefix.min(length) {
+            self.note(
+                "cached tokens that the session's request before did not have are played as new",
+            );
+        }
+        let num_new = (length + output - num_known) as i64;
+        let new = self.num_tokens..self.num_tokens + num_new;
+        self.num_tokens += num_new;
+        let ids = HashIds::of_runs(before.runs_to(num_known).chain([new]));
+        // A server never computes the last token of an output.
+        let num_generated = output.saturating_sub(1);
+        let hash_ids = HashIds::of_runs(ids.runs_to(length + num_generated));
+        self.sequences.insert(session, ids);
+        Prompt::HashIds { length, hash_ids, num_output_ids: Some(num_generated) }
+    }
+
+    /// Says that a field is not used, once.
+    pub fn leave_unused(&mut self, name: &str) {
+        if !self.is_unused(name) {
+            self.unused.push(name.to_owned());
+            self.note(&format!("field '{name}' is not used"));
+        }
+    }
+
+    /// Whether a field was said to be unused.
+    pub fn is_unused(&self, name: &str) -> bool {
+        self.unused.iter().any(|other| other == name)
+    }
+
     /// Says something about the trace, once.
     pub fn note(&mut self, text: &str) {
         if !self.notes.iter().any(|note| note == text) {
@@ -152,8 +231,12 @@ impl Reading {
     }
 
     /// What there is to say about the trace.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> Vec<String> {
+        let note = "the trace has no ids of blocks: prompts share nothing, and nothing is hit";
+        let without_ids = (self.num_without_ids > 0).then(|| note.to_owned());
+        let left_out = self.left_out.iter().map(|(why, count)| format!("left out: {count} {why}"));
+        let notes = self.notes.iter().cloned().chain(without_ids);
+        notes.chain(self.times.notes().iter().cloned()).chain(left_out).collect()
     }
 
     /// Begins a line.
@@ -164,6 +247,7 @@ impl Reading {
             self.ids.clear();
         }
         self.next = next;
+        self.times.forget_from(next);
         (self.name, self.span) = (None, None);
     }
 

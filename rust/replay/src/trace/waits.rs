@@ -17,7 +17,12 @@ impl Trace {
     /// Requests that wait for others which never come are an error, or, with `leaves_out`, left out
     /// and counted.
     pub fn finish(&mut self, reader: &mut Reader, leaves_out: bool) -> Result<usize, LineError> {
+        if let Some(error) = reader.unfinished() {
+            return Err(error);
+        }
+        reader.reading.settle_times(&mut self.requests);
         if !reader.reading.is_unordered {
+            self.order_by_time(reader);
             return Ok(0);
         }
         connect(&mut self.requests, &reader.reading.spans);
@@ -29,6 +34,18 @@ impl Trace {
         self.reorder(&order);
         reader.reading.is_finished = true;
         Ok(num_left_out)
+    }
+
+    /// Put requests whose lines are in another order into that of their arrivals.
+    fn order_by_time(&mut self, reader: &mut Reader) {
+        let are_timed = reader.reading.times.are_any()
+            && self.requests.iter().all(|it| it.arrival.is_some() && it.wait.is_none());
+        if are_timed && !self.requests.is_sorted_by_key(|request| request.arrival) {
+            self.sort_by_arrival();
+            reader.reading.is_finished = true;
+            let note = "lines are not in order of time: requests are played in that of arrival";
+            reader.reading.note(note);
+        }
     }
 
     /// Returns the index of the first request that never arrives, since it waits for another such

@@ -1,19 +1,31 @@
 //! BurstGPT's tables: lengths and times of requests, in later parts their conversations.
 //! Source: <https://github.com/HPMLL/BurstGPT>
 
-use super::{Columns, Dialect, Form};
+use super::records::{LOG, Records, Role};
+use super::{Dialect, Form};
+use crate::trace::times::{Scale, Unit};
 
 pub const BURSTGPT: Dialect = Dialect {
     name: "burstgpt",
-    form: Form::Table(Columns {
-        time: "Timestamp",
-        input: "Request tokens",
-        output: "Response tokens",
-        session: Some("Session ID"),
-        unused: &["Elapsed time", "Model", "Total tokens", "Log Type"],
-        microseconds: |seconds| {
-            let seconds = seconds.parse::<f64>().ok()?;
-            (0.0..1e12).contains(&seconds).then(|| (seconds * 1e6).round() as u64)
+    about: "BurstGPT's tables: times in seconds and lengths; failed requests are left out",
+    sign: "a header with Request tokens and Response tokens",
+    example: "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n\
+              5,ChatGPT,472,18,490,Conversation log\n\
+              45,GPT-4,1087,230,1317,API log\n",
+    form: Form::Records(Records {
+        roles: &[
+            (Role::Time, &["Timestamp"]),
+            (Role::Input, &["Request tokens"]),
+            (Role::Output, &["Response tokens"]),
+            (Role::Session, &["Session ID"]),
+        ],
+        scale: Scale::Default(Unit::Seconds),
+        has_record: |fields| {
+            fields.contains_key("Request tokens") && fields.contains_key("Response tokens")
         },
+        table: Some(&[]),
+        unused: &["Elapsed time", "Model", "Total tokens", "Log Type"],
+        fails_without_output: true,
+        ..LOG
     }),
 };

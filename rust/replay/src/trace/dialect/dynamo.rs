@@ -2,8 +2,10 @@
 //! orders of scheduling; also the rows of its agents, and its events.
 //! Source: <https://github.com/ai-dynamo/dynamo>, `lib/data-gen/src/mooncake.rs`
 
-use super::rows::{ROW_FIELDS, ids, request};
-use super::{Dialect, Form, Objects, agentic, events};
+use serde_json::Value;
+
+use super::rows::{IN_MILLISECONDS, ROW_FIELDS, ids, request};
+use super::{Dialect, Form, Lines, agentic, events};
 use crate::id_width::IdWidths;
 use crate::trace::fields::{Fields, LineError, given, integer, wrong};
 use crate::trace::prompt::Prompt;
@@ -12,33 +14,21 @@ use crate::trace::request::TraceRequest;
 
 pub const DYNAMO: Dialect = Dialect {
     name: "dynamo",
-    form: Form::Objects(Objects {
-        marks: &[
-            "request_id",
-            "wait_for",
-            "tool_wait_ms",
-            "output_token_ids",
-            "strict_priority",
-            "policy_class",
-            "routing_constraints",
-            "delay_ms",
-            "tool_events",
-            "branches",
-            "prefix_reset",
-            "request_kind",
-            "event_type",
-            "event",
-            "schema",
-            "play_id",
-            "not_before_ms",
-            "dependencies",
-            "source_play_ordinal",
-            "recorded_api_time_ms",
-        ],
+    about: "Dynamo's lines: Mooncake's with waits and orders, its agents' traces, request events",
+    sign: "Mooncake's fields with one such as wait_for, or a schema or event_type of Dynamo",
+    example: r#"{"request_id": "a", "timestamp": 0, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 3]}
+{"request_id": "b", "wait_for": ["a"], "tool_wait_ms": 500, "input_length": 60, "output_length": 3, "hash_ids": [1, 2, 4, 5]}
+"#,
+    form: Form::Lines(Lines {
         fields: &[
             ROW_FIELDS,
+            &ROW_MARKS,
+            &agentic::ROW_MARKS,
             &[
+                "request_id",
                 "delay",
+                "type",
+                "turn",
                 "priority",
                 "input_tokens",
                 "output_tokens",
@@ -52,13 +42,48 @@ pub const DYNAMO: Dialect = Dialect {
                 "request",
                 "tool",
                 "agent_context",
+                "event",
+                "event_type",
+                "schema",
+                "tool_events",
+                "branches",
+                "prefix_reset",
+                "request_kind",
+                "source_play_ordinal",
+                "recorded_api_time_ms",
             ],
         ],
-        is_like: has_scheduling_priority,
+        is_like,
         extends_mooncake: true,
         read,
+        table: None,
     }),
 };
+
+/// Fields of rows that Mooncake's lines do not have.
+const ROW_MARKS: [&str; 7] = [
+    "wait_for",
+    "tool_wait_ms",
+    "output_token_ids",
+    "strict_priority",
+    "policy_class",
+    "routing_constraints",
+    "delay_ms",
+];
+
+/// Whether a line is a row with one of Dynamo's fields, or one of its heads and events.
+fn is_like(fields: &Fields) -> bool {
+    let has = |name: &&str| fields.contains_key(*name);
+    if has(&"hash_ids") && !agentic::ROW_MARKS.iter().any(|name| has(name)) {
+        return ROW_MARKS.iter().any(|name| has(name)) || has_scheduling_priority(fields);
+    }
+    let event = fields.get("event").and_then(Value::as_object).unwrap_or(fields);
+    let is_of_dynamo = |schema: &Value| schema.as_str().is_some_and(|it| it.starts_with("dynamo."));
+    agentic::ROW_MARKS.iter().any(|name| has(name))
+        || fields.get("schema").is_some_and(is_of_dynamo)
+        || event.get("schema").is_some_and(is_of_dynamo)
+        || event.get("event_type").is_some_and(Value::is_string)
+}
 
 /// Whether the priority of a line is none that blocks can have, or one beside a delay.
 fn has_scheduling_priority(fields: &Fields) -> bool {
@@ -68,17 +93,18 @@ fn has_scheduling_priority(fields: &Fields) -> bool {
 }
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
-    if fields.contains_key("event_type") || fields.contains_key("event") {
+    let is_row = fields.contains_key("hash_ids");
+    if !is_row && (fields.contains_key("event_type") || fields.contains_key("event")) {
         return events::read(fields, reading);
     }
-    if fields.contains_key("schema") {
+    if !is_row && fields.contains_key("schema") {
         return agentic::read_head(fields, reading);
     }
     let has_head = reading.head.is_some();
     let is_of_agent = has_head || agentic::ROW_MARKS.iter().any(|it| fields.contains_key(*it));
     let mut request = match is_of_agent {
         true => agentic::request(fields, reading)?,
-        false => request(fields, reading)?,
+        false => request(fields, IN_MILLISECONDS, reading)?,
     };
     for name in ["priority", "strict_priority", "policy_class", "routing_constraints"] {
         if given(fields, name).is_some() {

@@ -1,32 +1,51 @@
-//! Dialects: the formats that traces come in, each a module. What a field of a dialect means is
-//! said in its module alone.
+//! Dialects: the formats that traces come in, each a module or a part of one. What a field of a
+//! dialect means is said in its module alone.
 
 mod agentic;
 mod aiperf;
 mod azure;
 mod bailian;
 mod burstgpt;
+mod cell;
 mod columns;
 mod dynamo;
 mod events;
-mod lmcache;
+mod guess;
+mod guidellm;
+mod logs;
 mod mooncake;
 mod recording;
+mod records;
 mod rows;
+mod sagemaker;
+mod spans;
+mod tables;
+mod texts;
 mod vllm_bench;
 mod weka;
 
 use super::fields::{Fields, LineError};
 use super::reading::Reading;
-pub use columns::{Columns, Header};
+pub use aiperf::AIPERF;
+pub use columns::{COLUMNS, ColumnsError, roles_of};
 pub use events::connect;
+pub use guess::{paths, unknown};
 pub use mooncake::MOONCAKE;
+pub use records::{Records, Roles};
+pub use tables::{Header, Table};
+pub use texts::Text;
 
 /// A format of traces.
 #[derive(Debug)]
 pub struct Dialect {
     /// Its name.
     pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// What makes a file one of this format.
+    pub sign: &'static str,
+    /// A small file of the format.
+    pub example: &'static str,
     /// The form of its lines, and how they are read.
     pub form: Form,
 }
@@ -34,47 +53,67 @@ pub struct Dialect {
 /// The form of lines.
 #[derive(Debug)]
 pub enum Form {
-    /// JSON objects.
-    Objects(Objects),
-    /// A header and rows of values, with commas.
-    Table(Columns),
+    /// JSON objects that only this dialect has.
+    Lines(Lines),
+    /// Objects or rows of tables that say the lengths of a request.
+    Records(Records),
+    /// Texts, which are not played.
+    Text(Text),
 }
 
 /// JSON objects of a dialect.
 #[derive(Debug)]
-pub struct Objects {
-    /// Fields that no other dialect has.
-    pub marks: &'static [&'static str],
-    /// The other fields that are read, and those that change nothing that is played, in parts.
+pub struct Lines {
+    /// The fields that are read, and those that change nothing that is played, in parts; empty if
+    /// others are not worth a note.
     pub fields: &'static [&'static [&'static str]],
-    /// Whether a line without marks is of the dialect.
+    /// Whether a line is of the dialect.
     pub is_like: fn(&Fields) -> bool,
     /// Whether lines are Mooncake's with more fields, so that a trace may begin as Mooncake's.
     pub extends_mooncake: bool,
     /// Reads the requests of a line.
     pub read: fn(&Fields, &mut Reading) -> Result<(), LineError>,
+    /// The tables of the dialect, if there are any.
+    pub table: Option<&'static Records>,
 }
 
-impl Objects {
-    /// Whether lines may have a field.
+impl Lines {
+    /// Whether a field is known.
     pub fn has_field(&self, name: &str) -> bool {
-        self.marks.contains(&name) || self.fields.iter().any(|part| part.contains(&name))
+        self.fields.is_empty() || self.fields.iter().any(|part| part.contains(&name))
     }
 }
 
 /// All dialects, in the order in which lines are compared with them.
 pub const DIALECTS: &[&Dialect] = &[
-    &weka::WEKA,
-    &vllm_bench::VLLM_BENCH,
-    &lmcache::LMCACHE,
     &bailian::BAILIAN,
     &dynamo::DYNAMO,
     &aiperf::AIPERF,
-    &MOONCAKE,
     &recording::RECORDING,
+    &weka::WEKA,
+    &logs::TRACELAB,
+    &logs::BASETEN,
+    &spans::EXGENTIC,
+    &logs::LANGFUSE,
+    &spans::OTEL,
+    &sagemaker::SAGEMAKER,
+    &logs::LITELLM,
+    &logs::OPENAI,
+    &logs::AIPERF_RESULTS,
+    &guidellm::GUIDELLM,
+    &vllm_bench::VLLM_BENCH,
     &azure::AZURE,
     &burstgpt::BURSTGPT,
+    &mooncake::MOONCAKE,
+    &texts::DAG_JSONL,
+    &texts::AIPERF_INPUTS,
+    &texts::OPENAI_BATCH,
+    &texts::LMCACHE,
+    &texts::DATASET,
 ];
+
+/// Dialects whose lines have the fields of Mooncake's, and more.
+const ROWS: &[&Dialect] = &[&bailian::BAILIAN, &dynamo::DYNAMO, &aiperf::AIPERF];
 
 impl Dialect {
     /// Returns the dialect with a name.
@@ -82,51 +121,50 @@ impl Dialect {
         DIALECTS.iter().copied().find(|dialect| dialect.name == name)
     }
 
-    /// The form of its JSON objects, unless its lines are a table's.
-    pub fn objects(&'static self) -> Option<&'static Objects> {
+    /// The form of its JSON lines, if it has lines of its own.
+    pub fn lines(&'static self) -> Option<&'static Lines> {
         match &self.form {
-            Form::Objects(objects) => Some(objects),
-            Form::Table(_) => None,
+            Form::Lines(lines) => Some(lines),
+            Form::Records(_) | Form::Text(_) => None,
         }
     }
 
-    /// The columns of its tables, unless its lines are JSON objects.
-    pub fn columns(&'static self) -> Option<&'static Columns> {
+    /// Its records, in the form of tables at least.
+    pub fn table(&'static self) -> Option<&'static Records> {
         match &self.form {
-            Form::Objects(_) => None,
-            Form::Table(columns) => Some(columns),
+            Form::Lines(lines) => lines.table,
+            Form::Records(records) => Some(records).filter(|records| records.table.is_some()),
+            Form::Text(_) => None,
         }
     }
 
-    /// Returns the dialect of a JSON object.
-    pub fn of_object(fields: &Fields) -> &'static Self {
-        let is_like = |objects: &Objects| {
-            objects.marks.iter().any(|mark| fields.contains_key(*mark)) || (objects.is_like)(fields)
+    /// Returns the dialect of a JSON object, if it is known.
+    pub fn of_object(fields: &Fields) -> Option<&'static Self> {
+        // Whatever other fields a row of Mooncake's has, it is one.
+        if mooncake::is_row(fields) {
+            let like = |dialect: &&&'static Self| {
+                dialect.lines().is_some_and(|lines| (lines.is_like)(fields))
+            };
+            return ROWS.iter().find(like).copied().or(Some(&MOONCAKE));
+        }
+        let is_like = |dialect: &&&'static Self| match &dialect.form {
+            Form::Lines(lines) => (lines.is_like)(fields),
+            Form::Records(records) => (records.has_record)(fields),
+            Form::Text(text) => (text.is_like)(fields),
         };
-        Self::of_objects(is_like).unwrap_or(&MOONCAKE)
+        DIALECTS.iter().find(is_like).copied()
     }
 
-    /// Returns the dialect of which a field is a mark.
-    pub fn marked_by(field: &str) -> Option<&'static Self> {
-        Self::of_objects(|objects| objects.marks.contains(&field))
+    /// Returns the dialect of a table with this header, and the table.
+    pub fn of_header(header: &Header) -> Option<(&'static Self, Table)> {
+        DIALECTS.iter().find_map(|dialect| {
+            let records = dialect.table()?;
+            Some((*dialect, header.table(records, &Roles::of(records))?))
+        })
     }
 
-    /// Returns the first dialect with such objects.
-    fn of_objects(is_such: impl Fn(&Objects) -> bool) -> Option<&'static Self> {
-        DIALECTS.iter().copied().find(|dialect| dialect.objects().is_some_and(&is_such))
-    }
-
-    /// Returns the dialect of a table with this header.
-    pub fn of_header(line: &str) -> Option<&'static Self> {
-        let is_header = |columns| Header::new(columns, line).is_ok();
-        DIALECTS.iter().copied().find(|dialect| dialect.columns().is_some_and(is_header))
-    }
-
-    /// Returns the headers of tables that can be read, as text.
-    pub fn headers() -> String {
-        let header = |dialect: &'static Self| {
-            Some(format!("{} ({})", dialect.name, dialect.columns()?.text()))
-        };
-        DIALECTS.iter().copied().filter_map(header).collect::<Vec<_>>().join(" or ")
+    /// Whether lines are Mooncake's with more fields.
+    pub fn extends_mooncake(&'static self) -> bool {
+        self.lines().is_some_and(|lines| lines.extends_mooncake)
     }
 }

@@ -2,15 +2,24 @@
 //! ids, ids of the output, tokens per id, priorities of blocks, sessions and delays.
 //! Source: <https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release/traces>
 
-use super::rows::{ROW_FIELDS, priority, request};
-use super::{Dialect, Form, Objects};
+use super::records::{LOG, Records, Role};
+use super::rows::{IN_MILLISECONDS, ROW_FIELDS, priority, request};
+use serde_json::Value;
+
+use super::aiperf::TEXTS;
+use super::{Dialect, Form, Lines};
 use crate::trace::fields::{Fields, LineError};
 use crate::trace::reading::Reading;
+use crate::trace::times::Scale;
 
 pub const MOONCAKE: Dialect = Dialect {
     name: "mooncake",
-    form: Form::Objects(Objects {
-        marks: &[],
+    about: "Mooncake's lines, or the same as a table: times in ms, lengths, ids of 512 tokens",
+    sign: "input_length, output_length and hash_ids, whatever other fields there are",
+    example: r#"{"timestamp": 0, "input_length": 1200, "output_length": 3, "hash_ids": [1, 2, 3]}
+{"timestamp": 10000, "input_length": 1200, "output_length": 3, "hash_ids": [1, 2, 4]}
+"#,
+    form: Form::Lines(Lines {
         fields: &[
             ROW_FIELDS,
             &[
@@ -22,16 +31,65 @@ pub const MOONCAKE: Dialect = Dialect {
                 "delay",
                 "type",
                 "turn",
+                "request_id",
             ],
         ],
-        is_like: |_| false,
+        is_like: |fields| CORE.iter().any(|name| fields.contains_key(*name)) && !is_of_text(fields),
         extends_mooncake: false,
         read,
+        table: Some(&TABLE),
     }),
 };
 
+/// Fields of which a line has one at least.
+const CORE: [&str; 6] = [
+    "input_length",
+    "output_length",
+    "hash_ids",
+    "prompt_token_ids",
+    "input_tokens",
+    "output_tokens",
+];
+
+/// Whether a line has what only Mooncake's lines and those that extend them have.
+pub fn is_row(fields: &Fields) -> bool {
+    let has = |name: &str| fields.contains_key(name);
+    let has_ids = || fields.get("hash_ids").is_some_and(Value::is_array);
+    let has_length = || has("input_length") || has("input_tokens");
+    (has_length() && has_ids()) || (has("prompt_token_ids") && has("output_length"))
+}
+
+const TABLE: Records = Records {
+    roles: &[
+        (Role::Time, &["timestamp", "created_time"]),
+        (Role::Input, &["input_length", "input_tokens"]),
+        (Role::Output, &["output_length", "output_tokens"]),
+        (Role::Session, &["session_id"]),
+        (Role::Ids, &["hash_ids"]),
+        (Role::BlockSize, &["block_size"]),
+    ],
+    scale: IN_MILLISECONDS,
+    table: Some(&[]),
+    ..LOG
+};
+
+/// Whether a line has a text and not both lengths.
+fn is_of_text(fields: &Fields) -> bool {
+    let has = |names: [&str; 2]| names.iter().any(|name| fields.contains_key(*name));
+    let has_lengths =
+        has(["input_length", "input_tokens"]) && has(["output_length", "output_tokens"]);
+    !has_lengths
+        && !fields.contains_key("prompt_token_ids")
+        && TEXTS.iter().any(|name| fields.contains_key(*name))
+}
+
 pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
-    let mut request = request(fields, reading)?;
+    read_with(fields, IN_MILLISECONDS, reading)
+}
+
+/// Reads a line whose time is a number on this scale.
+pub fn read_with(fields: &Fields, scale: Scale, reading: &mut Reading) -> Result<(), LineError> {
+    let mut request = request(fields, scale, reading)?;
     request.priority = priority(fields)?;
     reading.has_priorities |= request.priority.is_some();
     reading.requests.push(request);

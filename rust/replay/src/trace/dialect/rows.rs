@@ -3,6 +3,7 @@
 use kvoxide_core::RetentionPriority;
 use serde_json::Value;
 
+use super::cell::Cell;
 use crate::conversation::Conversation;
 use crate::id_width::MAX_WIDTH;
 use crate::trace::fields::{
@@ -11,8 +12,12 @@ use crate::trace::fields::{
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
 use crate::trace::request::{TraceRequest, Wait};
+use crate::trace::times::{Scale, Unit};
 
 pub const MILLISECONDS: f64 = 1e3;
+
+/// How Mooncake's times are read.
+pub const IN_MILLISECONDS: Scale = Scale::Default(Unit::Milliseconds);
 
 /// The fields of a row in every dialect that has such rows.
 pub const ROW_FIELDS: &[&str] = &[
@@ -39,24 +44,34 @@ const WAITING_FIELDS: [&str; 6] =
     ["delay", "delay_ms", "tool_wait_ms", "wait_for", "request_id", "session_id"];
 
 /// Returns a field under Mooncake's name or Dynamo's other one.
-fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
-    let other = || OTHER_NAMES.iter().find(|(ours, _)| *ours == name);
-    fields.get(name).or_else(|| fields.get(other()?.1))
+fn find<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a Value> {
+    Some(find_named(fields, name)?.1)
 }
 
-/// Returns the request of a row with ids.
-pub fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineError> {
-    request_of(fields, field(fields, "hash_ids"), reading)
+fn find_named<'a>(fields: &'a Fields, name: &'static str) -> Option<(&'static str, &'a Value)> {
+    let other = || OTHER_NAMES.iter().find(|(ours, _)| *ours == name);
+    let named = |name: &'static str| Some((name, fields.get(name)?));
+    named(name).or_else(|| named(other()?.1))
+}
+
+/// Returns the request of a row with ids, whose time is a number on this scale.
+pub fn request(
+    fields: &Fields,
+    scale: Scale,
+    reading: &mut Reading,
+) -> Result<TraceRequest, LineError> {
+    request_of(fields, field(fields, "hash_ids"), scale, reading)
 }
 
 /// Returns the request of a row with these ids.
 pub fn request_of(
     fields: &Fields,
     ids: Result<&Value, LineError>,
+    scale: Scale,
     reading: &mut Reading,
 ) -> Result<TraceRequest, LineError> {
     let request = untimed(fields, ids, reading)?;
-    let request = TraceRequest { arrival: arrival(fields), ..request };
+    let request = TraceRequest { arrival: arrival(fields, scale, reading)?, ..request };
     // One pass over the few names of a line is cheaper than a look-up of each of these fields.
     match fields.keys().any(|name| WAITING_FIELDS.contains(&name.as_str())) {
         true => waiting(fields, request, reading),
@@ -81,9 +96,9 @@ pub fn untimed(
 }
 
 /// Returns the time of arrival in microseconds, if a row has one.
-fn arrival(fields: &Fields) -> Option<u64> {
-    let time = find(fields, "timestamp").and_then(Value::as_f64).filter(|&time| time >= 0.0);
-    time.map(|time| (time * MILLISECONDS).round() as u64)
+fn arrival(fields: &Fields, scale: Scale, reading: &mut Reading) -> Result<Option<u64>, LineError> {
+    let time = find_named(fields, "timestamp").filter(|(_, time)| !time.is_null());
+    time.map(|(name, time)| Cell::Json(time).time(name, scale, reading)).transpose()
 }
 
 /// Returns the tokens of an output; none where `null` stands for it.
@@ -148,7 +163,7 @@ fn prompt(
     }
     let missing = || wrong("input_length", "is missing".into());
     let length = length(find(fields, "input_length").ok_or_else(missing)?, "input_length", 1)?;
-    let mut hash_ids = prompt_ids(hash_ids?, length, reading)?;
+    let mut hash_ids = prompt_ids(hash_ids?, "hash_ids", length, reading)?;
     if hash_ids.is_empty() {
         reading.note("prompts without ids share nothing: none of their tokens is hit");
     }
@@ -174,12 +189,13 @@ fn prompt(
 /// Returns the ids of a prompt.
 pub fn prompt_ids(
     value: &Value,
+    name: &str,
     length: usize,
     reading: &mut Reading,
 ) -> Result<Vec<i64>, LineError> {
-    let ids = ids(value, "hash_ids", reading)?;
+    let ids = ids(value, name, reading)?;
     let message = || format!("has {} ids; {length} tokens need 1 to {length}", ids.len());
-    if ids.len() > length { Err(wrong("hash_ids", message())) } else { Ok(ids) }
+    if ids.len() > length { Err(wrong(name, message())) } else { Ok(ids) }
 }
 
 /// Returns ids of blocks, of which only equality counts.

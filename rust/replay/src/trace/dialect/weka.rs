@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::rows::{prompt_ids, required_width};
-use super::{Dialect, Form, Objects};
+use super::{Dialect, Form, Lines};
 use crate::conversation::Conversation;
 use crate::trace::fields::{
     Fields, LineError, each, field, given, length, microseconds, time, wrong,
@@ -17,9 +17,13 @@ const SECONDS: f64 = 1e6;
 
 pub const WEKA: Dialect = Dialect {
     name: "weka",
-    form: Form::Objects(Objects {
-        marks: &["requests"],
+    about: "Weka's traces of agents: a conversation per object, with subagents",
+    sign: "requests with block_size, models or an id",
+    example: r#"{"id": "one", "block_size": 64, "hash_id_scope": "local", "requests": [{"t": 0.0, "type": "n", "in": 130, "out": 5, "hash_ids": [1, 2], "api_time": 2.0}, {"t": 5.0, "type": "n", "in": 200, "out": 5, "hash_ids": [1, 2, 3]}]}
+"#,
+    form: Form::Lines(Lines {
         fields: &[&[
+            "requests",
             "id",
             "models",
             "block_size",
@@ -28,9 +32,13 @@ pub const WEKA: Dialect = Dialect {
             "system_tokens",
             "totals",
         ]],
-        is_like: |_| false,
+        is_like: |fields| {
+            fields.get("requests").is_some_and(Value::is_array)
+                && !fields.contains_key("benchmarks")
+        },
         extends_mooncake: false,
         read,
+        table: None,
     }),
 };
 
@@ -121,7 +129,7 @@ impl Requests<'_> {
         let (length, output_length) = (length_of("in", 1)?, length_of("out", 0)?);
         let none = Value::Array(Vec::new());
         let ids = given(fields, "hash_ids").unwrap_or(&none);
-        let ids = prompt_ids(ids, length, self.reading)?;
+        let ids = prompt_ids(ids, "hash_ids", length, self.reading)?;
         let request = TraceRequest::of_prompt(Prompt::of_ids(length, ids), output_length);
         Ok(TraceRequest { tokens_per_id: Some(self.width), ..request })
     }

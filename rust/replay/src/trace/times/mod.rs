@@ -1,0 +1,351 @@
+//! When requests arrive: the times of a trace, whose unit may have to be inferred from all of them.
+
+mod text;
+mod unit;
+
+use super::request::TraceRequest;
+pub use text::{EXPECTED, Moment};
+pub use unit::Unit;
+
+/// Numbers with fractions are seconds if they are closer together than this many units on average.
+const CLOSE: f64 = 20.0;
+/// Seconds between requests on average that deserve a note: fewer, and more.
+const DENSE: f64 = 0.05;
+const DENSE_WITH_FRACTIONS: f64 = 1.0;
+const SPARSE: f64 = 600.0;
+/// Seconds between requests on average that no trace of a server has.
+const SENSELESS: f64 = 86_400.0;
+
+/// How numbers are read.
+#[derive(Clone, Copy, Debug)]
+pub enum Scale {
+    /// The format, or the name of the field, says the unit.
+    Sure(Unit),
+    /// The unit that is most likely.
+    Default(Unit),
+}
+
+/// The times of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// The unit that the caller gave.
+    pub given: Option<Unit>,
+    default: Option<Unit>,
+    /// Numbers of no sure unit, with the indices of their requests.
+    numbers: Vec<(u32, f64)>,
+    num_sure: usize,
+    num_with_offset: usize,
+    num_without_offset: usize,
+    is_settled: bool,
+    notes: Vec<String>,
+}
+
+/// What the numbers of a trace are, as far as they show it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Judgement {
+    /// Of this unit, without doubt.
+    Plain(Unit),
+    /// Of this unit, since they count from 1970.
+    Since1970(Unit),
+    /// Of several units since 1970.
+    Several,
+    /// Seconds, since they are fractions close together.
+    Fractions,
+    /// Of this unit, since in another they would be too far apart.
+    Apart(Unit),
+    /// Of the first unit, perhaps of the second.
+    Doubtful(Unit, Unit),
+}
+
+impl Times {
+    /// Return the microseconds of a number that is the time of a request. Until
+    /// [`settle`](Self::settle), numbers without a sure unit have the default one.
+    pub fn number(&mut self, request: usize, time: f64, scale: Scale) -> u64 {
+        match scale {
+            Scale::Sure(unit) => {
+                self.num_sure += 1;
+                unit.microseconds(time)
+            }
+            Scale::Default(unit) => {
+                let unit = self.given.unwrap_or(unit);
+                self.default = Some(unit);
+                self.numbers.push((request as u32, time));
+                unit.microseconds(time)
+            }
+        }
+    }
+
+    /// Return the microseconds of a text that is the time of a request.
+    pub fn text(&mut self, moment: Moment) -> u64 {
+        match moment.has_offset {
+            true => self.num_with_offset += 1,
+            false => self.num_without_offset += 1,
+        }
+        moment.microseconds
+    }
+
+    /// Forget numbers of requests from an index on, whose line was refused.
+    pub fn forget_from(&mut self, request: usize) {
+        while self.numbers.last().is_some_and(|&(index, _)| index as usize >= request) {
+            self.numbers.pop();
+        }
+    }
+
+    /// Whether there is a time.
+    pub fn are_any(&self) -> bool {
+        self.num_sure + self.num_with_offset + self.num_without_offset > 0 || self.default.is_some()
+    }
+
+    /// Give each request the time that its number is in the inferred unit. Later numbers keep the
+    /// default unit.
+    pub fn settle(&mut self, requests: &mut [TraceRequest]) {
+        if std::mem::replace(&mut self.is_settled, true) {
+            return;
+        }
+        let judgement = self.judgement();
+        if let Some(judgement) = judgement {
+            for &(index, time) in &self.numbers {
+                let unit = Some(judgement.unit(time)).filter(|&unit| Some(unit) != self.default);
+                if let (Some(unit), Some(request)) = (unit, requests.get_mut(index as usize)) {
+                    request.arrival = Some(unit.microseconds(time));
+                }
+            }
+            let arrivals = self.numbers.iter().filter_map(|&(index, _)| {
+                requests.get(index as usize).and_then(|request| request.arrival)
+            });
+            let (first, last) = arrivals
+                .fold((u64::MAX, 0), |(first, last), time| (first.min(time), last.max(time)));
+            let what = format!(
+                "{} requests in {}",
+                self.numbers.len(),
+                duration(last.saturating_sub(first))
+            );
+            self.notes.extend(judgement.note(&what));
+        }
+        self.notes.extend(self.note_of_given());
+        self.notes.extend(self.note_of_texts());
+    }
+
+    /// Return what there is to say about the times.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Return what the numbers are; `None` if there are none.
+    fn judgement(&self) -> Option<Judgement> {
+        let default = self.default?;
+        if self.given.is_some() || self.numbers.len() < 2 {
+            return Some(Judgement::Plain(default));
+        }
+        let times = || self.numbers.iter().map(|&(_, time)| time);
+        let units = || times().map(Unit::since_1970);
+        let num_since_1970 = units().flatten().count();
+        if num_since_1970 == self.numbers.len() {
+            let first = units().next()??;
+            return Some(match units().all(|unit| unit == Some(first)) {
+                false => Judgement::Several,
+                true if first == default => Judgement::Plain(default),
+                true => Judgement::Since1970(first),
+            });
+        }
+        let least = times().fold(f64::INFINITY, f64::min);
+        let most = times().fold(0.0, f64::max);
+        let gap = (most - least) / (self.numbers.len() - 1) as f64;
+        let has_fractions = times().any(|time| time.fract() != 0.0);
+        Some(of_gap(gap, has_fractions, default))
+    }
+
+    fn note_of_given(&self) -> Option<String> {
+        let given = self.given?;
+        let num_others = self.num_sure + self.num_with_offset + self.num_without_offset;
+        let is_unused = self.numbers.is_empty() && num_others > 0;
+        let name = given.name();
+        is_unused.then(|| format!("--time-unit {name} is not used: the trace says its own units"))
+    }
+
+    fn note_of_texts(&self) -> Option<String> {
+        let num_texts = self.num_with_offset + self.num_without_offset;
+        if !self.numbers.is_empty() && num_texts > 0 {
+            let num_numbers = self.numbers.len();
+            return Some(format!(
+                "{num_numbers} times are numbers and {num_texts} are text; text counts from 1970"
+            ));
+        }
+        let is_mixed = self.num_with_offset > 0 && self.num_without_offset > 0;
+        is_mixed.then(|| {
+            format!("{} times have no offset and are read as UTC", self.num_without_offset)
+        })
+    }
+}
+
+/// Return what numbers are that do not count from 1970, by the average gap between them.
+fn of_gap(gap: f64, has_fractions: bool, default: Unit) -> Judgement {
+    let seconds = gap / default.per_second();
+    if gap == 0.0 {
+        return Judgement::Plain(default);
+    }
+    if default != Unit::Seconds && has_fractions && gap < CLOSE {
+        return Judgement::Fractions;
+    }
+    if seconds > SENSELESS {
+        let is_sensible = |unit: &Unit| (1e-3..SPARSE).contains(&(gap / unit.per_second()));
+        let mut sensible = Unit::ALL.into_iter().filter(is_sensible);
+        if let (Some(unit), None) = (sensible.next(), sensible.next()) {
+            return Judgement::Apart(unit);
+        }
+    }
+    let dense = if has_fractions { DENSE_WITH_FRACTIONS } else { DENSE };
+    match default {
+        Unit::Milliseconds if seconds < dense => Judgement::Doubtful(default, Unit::Seconds),
+        Unit::Milliseconds if seconds > SPARSE => Judgement::Doubtful(default, Unit::Microseconds),
+        Unit::Seconds if seconds > SPARSE => Judgement::Doubtful(default, Unit::Milliseconds),
+        _ => Judgement::Plain(default),
+    }
+}
+
+impl Judgement {
+    /// Return the unit of a number.
+    fn unit(self, time: f64) -> Unit {
+        match self {
+            Self::Plain(unit)
+            | Self::Since1970(unit)
+            | Self::Apart(unit)
+            | Self::Doubtful(unit, _) => unit,
+            Self::Fractions => Unit::Seconds,
+            Self::Several => Unit::since_1970(time).unwrap_or(Unit::Milliseconds),
+        }
+    }
+
+    /// Return the note that names the unit, if it was inferred or is in doubt.
+    fn note(self, what: &str) -> Option<String> {
+        let other = "--time-unit gives another unit";
+        Some(match self {
+            Self::Plain(_) => return None,
+            Self::Since1970(unit) => {
+                format!("times are read as {} since 1970: {what}; {other}", unit.word())
+            }
+            Self::Several => {
+                format!("times since 1970 have several units, read by their size: {what}; {other}")
+            }
+            Self::Fractions => format!(
+                "times are read as seconds, since they are fractions close together: {what}; \
+                 --time-unit ms reads milliseconds"
+            ),
+            Self::Apart(unit) => {
+                format!("times are read as {}, by their size: {what}; {other}", unit.word())
+            }
+            Self::Doubtful(unit, perhaps) => format!(
+                "times are read as {}: {what}; --time-unit {} reads {}",
+                unit.word(),
+                perhaps.name(),
+                perhaps.word()
+            ),
+        })
+    }
+}
+
+/// Return a duration in words, in microseconds.
+fn duration(microseconds: u64) -> String {
+    let seconds = microseconds as f64 / 1e6;
+    let (number, unit) = match seconds {
+        ..120.0 => (seconds, "s"),
+        ..7200.0 => (seconds / 60.0, "minutes"),
+        ..172_800.0 => (seconds / 3600.0, "hours"),
+        _ => (seconds / 86_400.0, "days"),
+    };
+    let places = if number < 1.0 { 3 } else { 1 };
+    let text = format!("{number:.places$}");
+    format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the judgement of numbers of a trace with a default unit.
+    fn judged(numbers: &[f64], default: Unit) -> Option<Judgement> {
+        let mut times = Times::default();
+        for (index, &time) in numbers.iter().enumerate() {
+            times.number(index, time, Scale::Default(default));
+        }
+        times.judgement()
+    }
+
+    #[test]
+    fn units_are_inferred_where_they_are_certain() {
+        use Judgement::{Apart, Doubtful, Fractions, Plain, Several, Since1970};
+        use Unit::{Microseconds, Milliseconds, Nanoseconds, Seconds};
+        let cases: &[(&[f64], Judgement)] = &[
+            (&[0.0, 3000.0, 6000.0], Plain(Milliseconds)),
+            (&[0.0, 0.0], Plain(Milliseconds)),
+            (&[0.0], Plain(Milliseconds)),
+            (&[0.0, 700.25, 1500.5, 9000.0], Plain(Milliseconds)),
+            (&[0.0, 1.6e9, 1.2e9], Doubtful(Milliseconds, Microseconds)),
+            (&[1.79e12, 1.79e12 + 5.0], Plain(Milliseconds)),
+            (&[1.79e9 + 0.125, 1.79e9 + 10.25], Since1970(Seconds)),
+            (&[1.79e9, 1.79e9], Since1970(Seconds)),
+            (&[1.79e15, 1.79e15 + 5e6], Since1970(Microseconds)),
+            (&[1.79e18, 1.79e18 + 5e9], Since1970(Nanoseconds)),
+            (&[1.79e9, 1.79e12], Several),
+            (&[0.0, 5.5, 11.0], Fractions),
+            (&[98_234.125, 98_240.5, 98_236.0], Fractions),
+            (&[0.0, 40.5, 81.0], Doubtful(Milliseconds, Seconds)),
+            (&[0.0, 5.0, 11.0], Doubtful(Milliseconds, Seconds)),
+            (&[0.0, 5.5e6, 11e6], Doubtful(Milliseconds, Microseconds)),
+            (&[0.0, 5.5e9, 11e9], Apart(Nanoseconds)),
+        ];
+        for (numbers, expected) in cases {
+            assert_eq!(judged(numbers, Milliseconds), Some(*expected), "{numbers:?}");
+        }
+        let in_seconds: &[(&[f64], Judgement)] = &[
+            (&[0.0, 0.25], Plain(Seconds)),
+            (&[1.79e9, 1.79e9 + 1.0], Plain(Seconds)),
+            (&[1.79e12, 1.79e12 + 1.0], Since1970(Milliseconds)),
+            (&[0.0, 5000.0, 9000.0], Doubtful(Seconds, Milliseconds)),
+        ];
+        for (numbers, expected) in in_seconds {
+            assert_eq!(judged(numbers, Seconds), Some(*expected), "{numbers:?}");
+        }
+        assert_eq!(judged(&[], Seconds), None);
+    }
+
+    #[test]
+    fn a_given_unit_is_not_inferred() {
+        let mut times = Times { given: Some(Unit::Microseconds), ..Times::default() };
+        times.number(0, 0.5, Scale::Default(Unit::Milliseconds));
+        times.number(1, 1.79e9, Scale::Default(Unit::Milliseconds));
+        assert_eq!(times.judgement(), Some(Judgement::Plain(Unit::Microseconds)));
+        times.settle(&mut []);
+        assert!(times.notes().is_empty());
+        let mut sure = Times { given: Some(Unit::Microseconds), ..Times::default() };
+        assert_eq!(sure.number(0, 2.0, Scale::Sure(Unit::Seconds)), 2_000_000);
+        sure.settle(&mut []);
+        let note = "--time-unit us is not used: the trace says its own units";
+        assert_eq!(sure.notes(), [note]);
+    }
+
+    #[test]
+    fn numbers_of_refused_lines_are_forgotten() {
+        let mut times = Times::default();
+        for request in [0, 1, 1] {
+            times.number(request, 5.0, Scale::Default(Unit::Seconds));
+        }
+        times.forget_from(1);
+        assert_eq!(times.numbers.len(), 1);
+    }
+
+    #[test]
+    fn durations_are_short_words() {
+        for (microseconds, text) in [
+            (11_000, "0.011 s"),
+            (20_375_000, "20.4 s"),
+            (11_000_000, "11 s"),
+            (1_800_000_000, "30 minutes"),
+            (11_000_000_000, "3.1 hours"),
+            (864_000_000_000, "10 days"),
+            (0, "0 s"),
+        ] {
+            assert_eq!(duration(microseconds), text);
+        }
+    }
+}
