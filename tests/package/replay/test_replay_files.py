@@ -135,6 +135,18 @@ def test_prefixes_of_tracelab_come_back(tmp_path: Path) -> None:
     assert timed(read(tmp_path, lines(at(0, 1600, 0), no_prefix)).trace).hit_tokens == 1600
 
 
+def test_answers_of_claude_code_come_back(tmp_path: Path) -> None:
+    example = EXAMPLES["claude code"][0]
+    again = example.splitlines()[2]
+    file = read(tmp_path, f"{example}{again}\n".encode())
+    assert seconds(file.trace) == [0.0, 6.0]
+    assert file.trace.num_prompt_tokens == 1005 + 1205
+    assert timed(file.trace).hit_tokens == 1000 // 16 * 16
+    assert {"left out: 1 lines that are no answers", "left out: 1 further parts of answers"} <= {
+        *file.notes
+    }
+
+
 LOGS: dict[str, list[dict[str, Any]]] = {
     "litellm": [
         {

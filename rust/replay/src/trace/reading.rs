@@ -1,6 +1,6 @@
 //! What the lines of a trace so far mean for the next one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::ops::Range;
 
@@ -43,6 +43,8 @@ pub struct Reading {
     sequences: HashMap<u64, HashIds>,
     /// How many tokens got an id of their own in such lines.
     num_tokens: i64,
+    /// Hashes of the names of records that come more than once.
+    pub seen: HashSet<u64>,
     /// How many records have no ids.
     pub num_without_ids: usize,
     /// The requests of the latest run, where lines are runs one after the other.

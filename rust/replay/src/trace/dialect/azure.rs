@@ -23,6 +23,7 @@ pub const AZURE: Dialect = Dialect {
             fields.contains_key("ContextTokens") && fields.contains_key("GeneratedTokens")
         },
         table: Some(&[]),
+        has_known_columns: true,
         ..LOG
     }),
 };

@@ -24,6 +24,7 @@ pub const BURSTGPT: Dialect = Dialect {
             fields.contains_key("Request tokens") && fields.contains_key("Response tokens")
         },
         table: Some(&[]),
+        has_known_columns: true,
         unused: &["Elapsed time", "Model", "Total tokens", "Log Type"],
         fails_without_output: true,
         ..LOG

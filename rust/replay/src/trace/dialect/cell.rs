@@ -100,9 +100,8 @@ impl<'a> Cell<'a> {
             return value.map(Cow::Owned).map_err(|_| no_list());
         }
         let parts = text.split([' ', ';', '|', ',']).filter(|part| !part.is_empty());
-        let ids = parts.map(|part| {
-            Value::from(part.parse::<u64>().map_or_else(|_| Value::from(part), Value::from))
-        });
+        let ids =
+            parts.map(|part| part.parse::<u64>().map_or_else(|_| Value::from(part), Value::from));
         Ok(Cow::Owned(Value::Array(ids.collect())))
     }
 }

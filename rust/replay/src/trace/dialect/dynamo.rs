@@ -74,12 +74,12 @@ const ROW_MARKS: [&str; 7] = [
 /// Whether a line is a row with one of Dynamo's fields, or one of its heads and events.
 fn is_like(fields: &Fields) -> bool {
     let has = |name: &&str| fields.contains_key(*name);
-    if has(&"hash_ids") && !agentic::ROW_MARKS.iter().any(|name| has(name)) {
-        return ROW_MARKS.iter().any(|name| has(name)) || has_scheduling_priority(fields);
+    if has(&"hash_ids") && !agentic::ROW_MARKS.iter().any(&has) {
+        return ROW_MARKS.iter().any(&has) || has_scheduling_priority(fields);
     }
     let event = fields.get("event").and_then(Value::as_object).unwrap_or(fields);
     let is_of_dynamo = |schema: &Value| schema.as_str().is_some_and(|it| it.starts_with("dynamo."));
-    agentic::ROW_MARKS.iter().any(|name| has(name))
+    agentic::ROW_MARKS.iter().any(has)
         || fields.get("schema").is_some_and(is_of_dynamo)
         || event.get("schema").is_some_and(is_of_dynamo)
         || event.get("event_type").is_some_and(Value::is_string)

@@ -62,6 +62,7 @@ const HINTS: [Hint; 5] = [
             "generation",
             "response",
             "decode",
+            "tokensize",
         ],
         against: &["cost", "price", "time", "text", "input", "id", "start"],
     },
@@ -150,14 +151,14 @@ impl Hint {
                 _ => whole.contains(*part),
             }
         };
-        if self.against.iter().any(|part| is_against(part)) {
+        if self.against.iter().any(is_against) {
             return None;
         }
-        let fits = |part: &&str| match part.len() {
+        let fits = |part: &str| match part.len() {
             ..=3 => words(name).iter().any(|word| word == part),
-            _ => whole.contains(*part),
+            _ => whole.contains(part),
         };
-        Some((self.parts.iter().position(|part| fits(&part))?, whole.len()))
+        Some((self.parts.iter().position(|part| fits(part))?, whole.len()))
     }
 }
 
@@ -228,6 +229,10 @@ mod tests {
             (
                 "Arrival (s)|Input tokens|Output tokens",
                 "'input=Input tokens,output=Output tokens,time=Arrival (s)'",
+            ),
+            (
+                "arrival_timestamp|prompt_size|token_size",
+                "input=prompt_size,output=token_size,time=arrival_timestamp",
             ),
             ("ISL|OSL", "input=ISL,output=OSL"),
             (

@@ -191,7 +191,7 @@ pub const OPENAI: Dialect = Dialect {
                 let names = ["prompt_tokens", "input_tokens"];
                 names.iter().any(|name| has(fields, &format!("{usage}.{name}")))
             };
-            usages.iter().any(|usage| has_tokens(&usage))
+            usages.iter().any(has_tokens)
                 || (has(fields, "custom_id") && has_one(fields, &["response", "error"]))
         },
         left_out: &[

@@ -7,6 +7,7 @@ mod azure;
 mod bailian;
 mod burstgpt;
 mod cell;
+mod claude_code;
 mod columns;
 mod dynamo;
 mod events;
@@ -92,6 +93,7 @@ pub const DIALECTS: &[&Dialect] = &[
     &recording::RECORDING,
     &weka::WEKA,
     &logs::TRACELAB,
+    &claude_code::CLAUDE_CODE,
     &logs::BASETEN,
     &spans::EXGENTIC,
     &logs::LANGFUSE,

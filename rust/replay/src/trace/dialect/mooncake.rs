@@ -70,6 +70,7 @@ const TABLE: Records = Records {
     ],
     scale: IN_MILLISECONDS,
     table: Some(&[]),
+    has_known_columns: true,
     ..LOG
 };
 

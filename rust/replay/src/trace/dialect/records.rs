@@ -109,6 +109,8 @@ pub struct Records {
     pub table: Option<&'static [&'static str]>,
     /// Columns of a table that change nothing that is played.
     pub unused: &'static [&'static str],
+    /// Whether a note names the columns of a table that are not known.
+    pub has_known_columns: bool,
     /// Records that are not played.
     pub left_out: &'static [LeftOut],
     /// Whether records without prompt tokens are left out; else they are refused.
@@ -125,6 +127,7 @@ pub const LOG: Records = Records {
     records: single,
     table: None,
     unused: &[],
+    has_known_columns: false,
     left_out: &[],
     may_be_empty: false,
     fails_without_output: false,

@@ -54,7 +54,7 @@ fn usage(answer: &str) -> Option<Value> {
         value.get("usage").filter(|usage| usage.is_object()).cloned()
     };
     let events = || answer.lines().map(|line| line.strip_prefix("data:").unwrap_or(line));
-    of_text(answer).or_else(|| events().filter_map(of_text).last())
+    of_text(answer).or_else(|| events().rev().find_map(of_text))
 }
 
 /// Return the bytes of a text in base64.

@@ -11,6 +11,9 @@ use crate::trace::reading::Reading;
 const MAX_COLUMNS: usize = 512;
 const MAX_BYTES: usize = 1 << 24;
 
+/// Most bytes of a column's name; a longer one is text of another kind.
+const MAX_NAME: usize = 64;
+
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
 /// The names of a table's columns.
@@ -47,7 +50,7 @@ impl Header {
         let num_columns =
             row.read(text.trim_end_matches(['\r', '\n']).as_bytes()).ok().flatten()?;
         let names: Vec<_> = (0..num_columns).map(|column| row.value(column).to_owned()).collect();
-        let is_name = |name: &String| name.parse::<f64>().is_err();
+        let is_name = |name: &String| name.len() <= MAX_NAME && name.parse::<f64>().is_err();
         let are_names =
             names.len() > 1 && names.iter().all(is_name) && names.iter().any(|it| !it.is_empty());
         are_names.then_some(Self { names, row })
@@ -75,7 +78,8 @@ impl Header {
         let left_out = records.left_out.iter().filter_map(|&it| Some((self.place(it.0)?, it)));
         let is_unused = |name: &String| records.unused.iter().any(|other| are_equal(name, other));
         let unknown = self.names.iter().enumerate().filter(|(place, name)| {
-            !places.contains(&Some(*place)) && !name.is_empty() && !is_unused(name)
+            let is_read = places.contains(&Some(*place));
+            records.has_known_columns && !is_read && !name.is_empty() && !is_unused(name)
         });
         Table {
             records,

@@ -148,6 +148,12 @@ impl Times {
                 true => Judgement::Since1970(first),
             });
         }
+        // Zeros stand where no time was known.
+        let mut others = times().filter(|&time| time != 0.0).map(Unit::since_1970);
+        let first = others.next().flatten().filter(|&first| first != default);
+        if let Some(perhaps) = first.filter(|_| others.all(|unit| unit == first)) {
+            return Some(Judgement::Doubtful(default, perhaps));
+        }
         let least = times().fold(f64::INFINITY, f64::min);
         let most = times().fold(0.0, f64::max);
         let gap = (most - least) / (self.numbers.len() - 1) as f64;
@@ -280,7 +286,8 @@ mod tests {
             (&[0.0, 0.0], Plain(Milliseconds)),
             (&[0.0], Plain(Milliseconds)),
             (&[0.0, 700.25, 1500.5, 9000.0], Plain(Milliseconds)),
-            (&[0.0, 1.6e9, 1.2e9], Doubtful(Milliseconds, Microseconds)),
+            (&[0.0, 1.79e9, 1.79e9 + 5.0], Doubtful(Milliseconds, Seconds)),
+            (&[0.0, 2e9, 5e9], Apart(Nanoseconds)),
             (&[1.79e12, 1.79e12 + 5.0], Plain(Milliseconds)),
             (&[1.79e9 + 0.125, 1.79e9 + 10.25], Since1970(Seconds)),
             (&[1.79e9, 1.79e9], Since1970(Seconds)),
