@@ -172,7 +172,9 @@ class _Lines(Lines):
                 self.bad(self._name, number, error)
             if self._first_other_line is None and not self.trace.may_be_mooncakes:
                 self._first_other_line = number
-            if len(self.trace) == limit:
+            if limit is not None and len(self.trace) >= limit:
+                # A line may hold many requests.
+                self.trace.truncate(limit)
                 self._is_cut = True
                 return
 

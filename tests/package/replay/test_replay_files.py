@@ -74,6 +74,7 @@ def test_formats_are_listed_with_examples() -> None:
         {"model": "m", "user": "u", "requests": 3},
         {"type": "text", "prompt": "hello"},
         {"event": "x", "schema": "mine", "tools": []},
+        {"event_type": "chat", "dependencies": ["a"]},
         {"startTime": "x", "spend": 0.1, "prompt_tokens": 5},
         {"chat_id": "c", "turn": 1},
         {"traceId": "t", "attributes": {}, "usage": {"input_tokens": 1}},
@@ -102,6 +103,7 @@ def test_runs_of_a_benchmark_follow_each_other(tmp_path: Path) -> None:
     assert timed(file.trace).serving.total.makespan_seconds == pytest.approx(40.1, abs=0.1)
     assert "left out: 1 requests that failed" in file.notes
     assert any("several runs" in note for note in file.notes)
+    assert len(read(tmp_path, lines(run(100.0), run(5.0)), limit=2).trace) == 2
     alone = read(tmp_path, lines(run(100.0, errors=["", None, ""])))
     assert (len(alone.trace), len(alone.notes)) == (3, 1)
     wrong = refusal(tmp_path, lines(run(1.0, errors=[""])))

@@ -131,6 +131,12 @@ impl Reader {
             return table.read(line, &mut self.reading);
         }
         match serde_json::from_slice(line) {
+            // Most lines are one object: no list is made of it.
+            Ok(Value::Object(fields))
+                if self.dialect.is_some() && !fields.values().any(is_list) =>
+            {
+                self.read_object(&fields)
+            }
             Ok(value) => match objects(value) {
                 none if none.is_empty() => Err(wrong("", "not a JSON object".into())),
                 objects => {
@@ -219,8 +225,8 @@ impl Reader {
     ) -> Result<&'static Dialect, LineError> {
         let Some(lines) = dialect.lines() else { return Ok(dialect) };
         let is_new = |name: &&String| !lines.has_field(name) && !self.reading.is_unused(name);
+        let Some(first) = fields.keys().find(is_new) else { return Ok(dialect) };
         let new: Vec<_> = fields.keys().filter(is_new).collect();
-        let Some(first) = new.first() else { return Ok(dialect) };
         let other = Dialect::of_object(fields).unwrap_or(dialect);
         let is_other = other.name != dialect.name && other.name != MOONCAKE.name;
         if is_other && dialect.name == MOONCAKE.name && other.extends_mooncake() {

@@ -43,6 +43,8 @@ pub struct Reading {
     sequences: HashMap<u64, HashIds>,
     /// How many tokens got an id of their own in such lines.
     num_tokens: i64,
+    /// Whether lines are in order of time.
+    pub order: Order,
     /// Hashes of the names of records that come more than once.
     pub seen: HashSet<u64>,
     /// How many records have no ids.
@@ -70,6 +72,27 @@ pub struct Reading {
     /// Fields that were said to be unused.
     unused: Vec<String>,
     notes: Vec<String>,
+}
+
+/// Whether the times of requests so far only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Order {
+    latest: u64,
+    has_late: bool,
+}
+
+impl Order {
+    /// Take the next request in.
+    fn add(&mut self, request: &TraceRequest) {
+        let arrival = request.arrival.unwrap_or(0);
+        self.has_late |= arrival < self.latest;
+        self.latest = self.latest.max(arrival);
+    }
+
+    /// Whether a request may have come before the one of an earlier line.
+    pub fn may_be_late(self) -> bool {
+        self.has_late
+    }
 }
 
 /// What the head of a trace says of all lines.
@@ -166,7 +189,7 @@ impl Reading {
 
     /// Give the requests of the trace their times in the unit that all of them show.
     pub fn settle_times(&mut self, requests: &mut [TraceRequest]) {
-        self.times.settle(requests);
+        self.order.has_late |= self.times.settle(requests);
     }
 
     /// Index of the request that is read next.
@@ -262,6 +285,7 @@ impl Reading {
             self.awaited.entry(name).or_default().push(awaited);
         }
         for (request, index) in requests[self.next..].iter().zip(self.next as u32..) {
+            self.order.add(request);
             if let Some(session) = request.conversation.filter(|it| it.continues.is_none()) {
                 self.latest.insert(session.id, index);
             }

@@ -38,9 +38,10 @@ impl Trace {
 
     /// Put requests whose lines are in another order into that of their arrivals.
     fn order_by_time(&mut self, reader: &mut Reader) {
-        let are_timed = reader.reading.times.are_any()
-            && self.requests.iter().all(|it| it.arrival.is_some() && it.wait.is_none());
-        if are_timed && !self.requests.is_sorted_by_key(|request| request.arrival) {
+        let may_be_late = reader.reading.times.are_any() && reader.reading.order.may_be_late();
+        let are_timed = || self.requests.iter().all(|it| it.arrival.is_some() && it.wait.is_none());
+        let are_late = || !self.requests.is_sorted_by_key(|request| request.arrival);
+        if may_be_late && are_timed() && are_late() {
             self.sort_by_arrival();
             reader.reading.is_finished = true;
             let note = "lines are not in order of time: requests are played in that of arrival";

@@ -12,8 +12,13 @@ use crate::trace::request::{After, Event, TraceRequest, Wait};
 const SCHEMA: &str = "dynamo.agentic_mooncake";
 const VERSION: u64 = 2;
 
-/// Fields of rows that no other dialect has.
+/// Fields of rows, of which one has two at least.
 pub const ROW_MARKS: [&str; 3] = ["play_id", "not_before_ms", "dependencies"];
+
+/// Whether a line is a row.
+pub fn is_row(fields: &Fields) -> bool {
+    ROW_MARKS.iter().filter(|name| fields.contains_key(**name)).count() > 1
+}
 
 /// Reads the head, which holds no request.
 pub fn read_head(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {

@@ -64,7 +64,7 @@ impl<'a> Cell<'a> {
             let is_possible = (0.0..1e20).contains(&time);
             let message = || format!("is {self}; expected a time of at least 0, or {EXPECTED}");
             return match is_possible {
-                true => Ok(reading.times.number(request, time, scale)),
+                true => Ok(reading.times.number(request, time, of_field(name, scale))),
                 false => Err(wrong(name, message())),
             };
         }
@@ -116,13 +116,12 @@ impl Display for Cell<'_> {
 }
 
 fn parse(text: &str) -> Option<f64> {
-    let is_number =
-        text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'+' | b'-' | b'e' | b'E'));
-    text.parse().ok().filter(|_| is_number)
+    let is_part = |byte| matches!(byte, b'0'..=b'9' | b'.' | b'+' | b'-' | b'e' | b'E');
+    text.bytes().all(is_part).then(|| text.parse().ok())?
 }
 
-/// Return how numbers of a field are read: as its name says, else in a unit.
-pub fn scale(name: &str, default: Scale) -> Scale {
+/// Return how numbers of a field are read: as its name says, else as by default.
+fn of_field(name: &str, default: Scale) -> Scale {
     match default {
         Scale::Sure(_) => default,
         Scale::Default(_) => Unit::of_field(name).map_or(default, Scale::Sure),

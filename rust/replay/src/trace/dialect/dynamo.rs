@@ -74,15 +74,15 @@ const ROW_MARKS: [&str; 7] = [
 /// Whether a line is a row with one of Dynamo's fields, or one of its heads and events.
 fn is_like(fields: &Fields) -> bool {
     let has = |name: &&str| fields.contains_key(*name);
-    if has(&"hash_ids") && !agentic::ROW_MARKS.iter().any(&has) {
+    if has(&"hash_ids") && !agentic::is_row(fields) {
         return ROW_MARKS.iter().any(&has) || has_scheduling_priority(fields);
     }
     let event = fields.get("event").and_then(Value::as_object).unwrap_or(fields);
     let is_of_dynamo = |schema: &Value| schema.as_str().is_some_and(|it| it.starts_with("dynamo."));
-    agentic::ROW_MARKS.iter().any(has)
+    agentic::is_row(fields)
         || fields.get("schema").is_some_and(is_of_dynamo)
         || event.get("schema").is_some_and(is_of_dynamo)
-        || event.get("event_type").is_some_and(Value::is_string)
+        || event.get("event_type").and_then(Value::as_str).is_some_and(events::is_type)
 }
 
 /// Whether the priority of a line is none that blocks can have, or one beside a delay.
@@ -101,8 +101,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
         return agentic::read_head(fields, reading);
     }
     let has_head = reading.head.is_some();
-    let is_of_agent = has_head || agentic::ROW_MARKS.iter().any(|it| fields.contains_key(*it));
-    let mut request = match is_of_agent {
+    let mut request = match has_head || agentic::is_row(fields) {
         true => agentic::request(fields, reading)?,
         false => request(fields, IN_MILLISECONDS, reading)?,
     };

@@ -14,6 +14,11 @@ use crate::trace::request::{TraceRequest, Wait};
 
 const SCHEMA: &str = "dynamo.request.trace.v1";
 
+/// Whether events have a type.
+pub fn is_type(name: &str) -> bool {
+    ["request_end", "request_payload", "tool_start", "tool_end", "tool_error"].contains(&name)
+}
+
 /// Reads an event.
 pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     let event = given(fields, "event").and_then(Value::as_object).unwrap_or(fields);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::cell::{Cell, lookup, scale};
+use super::cell::{Cell, lookup};
 use super::rows::prompt_ids;
 use crate::id_width::MAX_WIDTH;
 use crate::trace::fields::{Fields, LineError, wrong};
@@ -195,10 +195,7 @@ impl Records {
             reading.leave_out("requests that failed, without output tokens");
             return Ok(());
         }
-        let arrival = cell(Role::Time).map(|(name, time)| {
-            let scale = scale(name, self.scale);
-            time.time(name, scale, reading)
-        });
+        let arrival = cell(Role::Time).map(|(name, time)| time.time(name, self.scale, reading));
         let arrival = arrival.transpose()?;
         let conversation = cell(Role::Session).map(|(_, session)| session.conversation());
         let prefix = cell(Role::Prefix).map(|(name, prefix)| prefix.length(name, 0)).transpose()?;

@@ -80,8 +80,9 @@ pub const OTEL: Dialect = Dialect {
         has_record: |fields| {
             let resources = ["resourceSpans", "resource_spans", "scopeSpans"];
             let has_spans = || fields.get("spans").is_some_and(Value::is_array);
-            let is_span = ["attributes", "tags"].iter().any(|name| fields.contains_key(*name))
-                && ROLES[0].1.iter().any(|time| fields.contains_key(*time));
+            let has = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
+            let has_name = has(&["traceId", "traceID", "trace_id", "spanId", "span_id", "context"]);
+            let is_span = has(&["attributes", "tags"]) && has_name && has(ROLES[0].1);
             resources.iter().any(|name| fields.contains_key(*name)) || has_spans() || is_span
         },
         records: model_calls,

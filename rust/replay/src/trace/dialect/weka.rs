@@ -18,7 +18,7 @@ const SECONDS: f64 = 1e6;
 pub const WEKA: Dialect = Dialect {
     name: "weka",
     about: "Weka's traces of agents: a conversation per object, with subagents",
-    sign: "requests with block_size, models or an id",
+    sign: "requests with t and in, or with a block_size",
     example: r#"{"id": "one", "block_size": 64, "hash_id_scope": "local", "requests": [{"t": 0.0, "type": "n", "in": 130, "out": 5, "hash_ids": [1, 2], "api_time": 2.0}, {"t": 5.0, "type": "n", "in": 200, "out": 5, "hash_ids": [1, 2, 3]}]}
 "#,
     form: Form::Lines(Lines {
@@ -33,8 +33,10 @@ pub const WEKA: Dialect = Dialect {
             "totals",
         ]],
         is_like: |fields| {
-            fields.get("requests").is_some_and(Value::is_array)
-                && !fields.contains_key("benchmarks")
+            let first = fields.get("requests").and_then(|requests| requests.get(0));
+            let is_turn = |turn: &Value| ["t", "in"].iter().any(|name| turn.get(*name).is_some());
+            let has = |name: &str| fields.contains_key(name);
+            first.is_some_and(|first| is_turn(first) || has("block_size") || has("hash_id_scope"))
         },
         extends_mooncake: false,
         read,

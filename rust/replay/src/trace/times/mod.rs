@@ -97,10 +97,10 @@ impl Times {
     }
 
     /// Give each request the time that its number is in the inferred unit. Later numbers keep the
-    /// default unit.
-    pub fn settle(&mut self, requests: &mut [TraceRequest]) {
+    /// default unit. Return whether the order of times may be another one now.
+    pub fn settle(&mut self, requests: &mut [TraceRequest]) -> bool {
         if std::mem::replace(&mut self.is_settled, true) {
-            return;
+            return false;
         }
         let judgement = self.judgement();
         if let Some(judgement) = judgement {
@@ -124,6 +124,8 @@ impl Times {
         }
         self.notes.extend(self.note_of_given());
         self.notes.extend(self.note_of_texts());
+        let num_texts = self.num_with_offset + self.num_without_offset;
+        judgement == Some(Judgement::Several) || (num_texts > 0 && !self.numbers.is_empty())
     }
 
     /// Return what there is to say about the times.
@@ -138,26 +140,28 @@ impl Times {
             return Some(Judgement::Plain(default));
         }
         let times = || self.numbers.iter().map(|&(_, time)| time);
-        let units = || times().map(Unit::since_1970);
-        let num_since_1970 = units().flatten().count();
-        if num_since_1970 == self.numbers.len() {
-            let first = units().next()??;
-            return Some(match units().all(|unit| unit == Some(first)) {
-                false => Judgement::Several,
-                true if first == default => Judgement::Plain(default),
-                true => Judgement::Since1970(first),
-            });
+        let (mut least, mut least_known) = (f64::INFINITY, f64::INFINITY);
+        let (mut most, mut has_fractions) = (0.0_f64, false);
+        for time in times() {
+            (least, most) = (least.min(time), most.max(time));
+            // Zeros stand where no time was known.
+            least_known = if time == 0.0 { least_known } else { least_known.min(time) };
+            has_fractions |= time.fract() != 0.0;
         }
-        // Zeros stand where no time was known.
-        let mut others = times().filter(|&time| time != 0.0).map(Unit::since_1970);
-        let first = others.next().flatten().filter(|&first| first != default);
-        if let Some(perhaps) = first.filter(|_| others.all(|unit| unit == first)) {
-            return Some(Judgement::Doubtful(default, perhaps));
+        if let Some(first) = Unit::since_1970(least_known) {
+            let mut known = times().filter(|&time| time != 0.0).map(Unit::since_1970);
+            if known.all(|unit| unit == Some(first)) {
+                return Some(match least == 0.0 {
+                    _ if first == default => Judgement::Plain(default),
+                    true => Judgement::Doubtful(default, first),
+                    false => Judgement::Since1970(first),
+                });
+            }
+            if least > 0.0 && times().all(|time| Unit::since_1970(time).is_some()) {
+                return Some(Judgement::Several);
+            }
         }
-        let least = times().fold(f64::INFINITY, f64::min);
-        let most = times().fold(0.0, f64::max);
         let gap = (most - least) / (self.numbers.len() - 1) as f64;
-        let has_fractions = times().any(|time| time.fract() != 0.0);
         Some(of_gap(gap, has_fractions, default))
     }
 

@@ -76,6 +76,10 @@ impl Unit {
 
     /// Return the unit that the name of a field ends with, such as `start_ns` or `time_unix_ms`.
     pub fn of_field(name: &str) -> Option<Self> {
+        let has_words = name.bytes().any(|byte| !byte.is_ascii_alphanumeric());
+        if !has_words && !name.ends_with("UnixNano") {
+            return None;
+        }
         let name = name.trim_end_matches([')', ']', ' ']);
         let last = name.rsplit(['_', '.', ' ', '(', '[', '-']).next()?;
         if last.ends_with("UnixNano") {
