@@ -126,11 +126,12 @@ impl VllmBlock {
     }
 
     #[setter]
-    fn set_ref_cnt(&self, py: Python<'_>, count: i64) -> PyResult<()> {
+    fn set_ref_cnt(&self, count: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = count.py();
         if let Some(twin) = self.view.owner.twin(py, self.view.id) {
             return twin.setattr(intern!(py, "ref_cnt"), count);
         }
-        let count = u32::try_from(count)?;
+        let count: u32 = count.extract()?;
         self.cell().edit(py, "ref_cnt", |state| {
             state.core.pool_mut().set_ref_count(self.view.id, count).into_vllm(py)
         })
