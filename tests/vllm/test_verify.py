@@ -120,3 +120,15 @@ def test_without_vllm() -> None:
     done = subprocess.run(command, env=without_vllm(), capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "Not verified: vLLM is not installed here" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_traffic(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "certificates"
+    done = verify({**env, "KVOXIDE_CERTIFICATES": str(folder)}, "--seconds", "600", "--seed", "1")
+    assert done.returncode != 0
+    assert "seed 1" not in done.stdout, "no traffic ran"
+    assert f"the certificate cannot be written: {folder}: Not a directory" in done.stderr
+    assert "set KVOXIDE_CERTIFICATES to a folder that can be written" in done.stderr

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from kvoxide.vllm.environment.recognition import recognise
@@ -84,6 +85,18 @@ class Certificate:
         )
         unfinished.replace(path)
         return path
+
+
+def check_writable() -> None:
+    """Create :func:`folder` and a file in it, which is deleted again.
+
+    Raises :class:`OSError` where that fails.
+    """
+    here = folder()
+    here.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=here) as file:
+        file.write(b"kvoxide")
+        file.flush()
 
 
 def folder() -> Path:

@@ -57,6 +57,7 @@ def _verify(seconds: float, seed: int | None) -> int:
     from kvoxide.vllm.verify import reference
     from kvoxide.vllm.verify.verification import Verification
 
+    _check_folder()
     run = Verification(time.time_ns() // 1_000_000 % 2**32 if seed is None else seed)
     rules = recognise().release.version
     print(f"vLLM {installed_version()}, with the rules of vLLM {rules}; seed {run.seed}")
@@ -73,6 +74,30 @@ def _verify(seconds: float, seed: int | None) -> int:
         raise NotVerifiedError(f"no kind of group was covered in {seconds:g} s; raise --seconds")
     _certify(run, rules, time.monotonic() - start)
     return VERIFIED
+
+
+def _check_folder() -> None:
+    """Find out before the traffic whether its certificate can be written."""
+    from kvoxide.vllm.environment import certificates
+
+    try:
+        certificates.check_writable()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise NotVerifiedError(
+            f"the certificate cannot be written: {_folder_name()}: {reason}; set"
+            f" {certificates.FOLDER_VARIABLE} to a folder that can be written, and to the same"
+            " folder where vLLM runs"
+        ) from None
+
+
+def _folder_name() -> str:
+    from kvoxide.vllm.environment import certificates
+
+    try:
+        return str(certificates.folder())
+    except RuntimeError:
+        return "the home folder"
 
 
 def _prepare() -> None:
