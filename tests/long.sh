@@ -4,6 +4,7 @@
 #     sameness     CALLS random calls: the adapter beside each release, the standalone manager, and
 #                  both with adaptive retention, every invariant after every call
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
+#     recordings   SERVERS random servers that are recorded, and their replays, of each release
 #     connector    STEPS of it with its offloading connector, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
 #     engines      vLLM's engine with its manager and with kvoxide's: more requests than each whole run
@@ -15,9 +16,10 @@
 #
 # SEED is where the random traffic begins: by default where it never began before.
 
-parts=(recorded sameness scheduler connector conformance engines soak retention mutations fuzzing)
+parts=(recorded sameness scheduler recordings connector conformance engines soak retention mutations fuzzing)
 CALLS=${CALLS:-5000000}
 STEPS=${STEPS:-1000000}
+SERVERS=${SERVERS:-20}
 FUZZ_SECONDS=${FUZZ_SECONDS:-3600}
 SEED=${SEED:-$(date +%s)0000}
 
@@ -63,6 +65,14 @@ long_scheduler() {
 
 scheduler_of() { # RELEASE
     with_release "$1" tests.proof.scheduler --steps "$STEPS" --seed "$SEED" --keep-going --families all
+}
+
+long_recordings() {
+    side_by_side recordings_of 0.33.0 0.32.0
+}
+
+recordings_of() { # RELEASE
+    with_release "$1" tests.proof.recorded --servers "$SERVERS"
 }
 
 long_connector() {

@@ -967,6 +967,22 @@ class Trace:
         """Lines and prompts from now on came ``delay`` seconds later than they say, their
         ``hash_ids`` are others than equal ones before, as of another server, and ``instance`` (0 to
         1,023) served them. Raises :class:`ConfigError` for what is outside."""
+    def start_schedule(self) -> None:
+        """Begin the steps of the server that recorded the current part, which starts with an empty
+        cache."""
+    def push_schedule(self, line: bytes) -> None:
+        """Add a line of the current part's steps, or a reset of its prefix cache. Raises
+        :class:`TraceError` for another line, and in a part without :meth:`start_schedule`."""
+    @property
+    def has_schedule(self) -> bool:
+        """Whether every request has its steps, and the servers of each instance ran one after the
+        other; see ``follows_schedule`` of :class:`Simulation`."""
+    @property
+    def num_resets(self) -> int:
+        """Recorded resets of the prefix cache."""
+    @property
+    def num_skipping_requests(self) -> int:
+        """Requests that do not read the prefix cache."""
     def sort_by_arrival(self) -> None:
         """Put the requests in the order of their arrival; equal ones, and those without one, keep
         theirs."""
@@ -1007,7 +1023,9 @@ class Simulation:
     out of the counts of requests and tokens, but not of evictions, preemptions, steps and times,
     and they are in ``per_request``. ``bound`` asks for the results' ``bound_...`` too. With
     ``serving``, time passes: requests arrive and wait, and there may be several instances, each
-    with ``num_blocks`` and ``concurrency`` of its own.
+    with ``num_blocks`` and ``concurrency`` of its own. With ``follows_schedule``, requests run in
+    the steps that the trace's servers recorded, each in its instance. ``rules`` are what a recorded
+    server's scheduler told its manager, by the names of the recording's header.
     """
 
     def __new__(
@@ -1022,6 +1040,8 @@ class Simulation:
         report_from: int = 0,
         bound: bool = False,
         serving: Serving | None = None,
+        follows_schedule: bool = False,
+        rules: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small

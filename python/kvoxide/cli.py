@@ -23,6 +23,14 @@ COMMANDS = {
 INTERRUPTED = 130
 
 
+class _Failure(click.ClickException):
+    """A message and an exit status of its own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
 class _Main(click.Group):
     """Imports commands, and turns what they raise into a message and an exit status."""
 
@@ -43,7 +51,7 @@ class _Main(click.Group):
             ctx.exit(INTERRUPTED)
         except Exception as error:
             if _is_on_purpose(error):
-                raise click.ClickException(str(error)) from error
+                raise _Failure(str(error), getattr(error, "exit_status", 1)) from error
             raise
 
 

@@ -3,6 +3,7 @@ kvoxide logs in it."""
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kvoxide.vllm.environment import recognition, sources
@@ -38,3 +39,27 @@ def changed_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(recognition, "read_source", read_source)
     yield
     recognition._code_at.cache_clear()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that schedulers are recorded to, without much delay."""
+    from kvoxide.vllm.recording import recorder
+
+    folder = tmp_path / "recorded" / "here"
+    monkeypatch.setenv("KVOXIDE_RECORD", str(folder))
+    monkeypatch.setenv("KVOXIDE_SHADOW_DIR", str(tmp_path))
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.01)
+    return folder
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """The warnings of kvoxide."""
+    seen: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("vllm.kvoxide")
+    logger.addHandler(handler)
+    yield seen
+    logger.removeHandler(handler)

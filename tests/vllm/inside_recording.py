@@ -1,91 +1,31 @@
-"""``KVOXIDE_RECORD``: what a scheduler did stands in files, whatever happens, and is replayed."""
+"""``KVOXIDE_RECORD``: what a scheduler did is in the files, and a replay plays it."""
 
-import errno
-import gzip
-import json
-import logging
-import os
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# vLLM sets variables that only a server of processes of its own would have.
-BEFORE_VLLM = dict(os.environ)
+from tests.vllm.recorded_world import (
+    SchedulerWorld,
+    all_lines,
+    closed,
+    hit_tokens,
+    hooks,
+    ids,
+    lines,
+    plain,
+    prompt,
+    recorder_module,
+)
 
-from vllm.plugins import load_general_plugins  # noqa: E402
+# After the plugin.
+from kvoxide.replay.reader import read_deployment  # isort: skip
+from kvoxide.vllm.environment import releases, settings  # isort: skip
 
-os.environ.setdefault("KVOXIDE_RECORD", "/unused/by/import")
-load_general_plugins()
-
-from click.testing import CliRunner  # noqa: E402
-from kvoxide.cli import main  # noqa: E402
-from kvoxide.replay.reader import read_deployment, read_trace  # noqa: E402
-from kvoxide.vllm.environment import releases, settings  # noqa: E402
-from kvoxide.vllm.recording import hooks  # noqa: E402
-from kvoxide.vllm.recording import recorder as recorder_module  # noqa: E402
-from vllm.v1.request import RequestStatus  # noqa: E402
-
-from tests.testing import preloaded  # noqa: E402
-from tests.testing.small_world import window  # noqa: E402
-from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
+from tests.testing.small_world import window  # isort: skip
 
 MODES = ("off", "auto", "require", "shadow")
-
-
-def environment_of_child() -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if name.startswith("KVOXIDE")}
-    return BEFORE_VLLM | ours
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "recorded" / "here"
-    monkeypatch.setenv("KVOXIDE_RECORD", str(folder))
-    monkeypatch.setenv("KVOXIDE_SHADOW_DIR", str(tmp_path))
-    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 0.01)
-    return folder
-
-
-@pytest.fixture
-def warnings() -> Iterator[list[str]]:
-    seen: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.kvoxide")
-    logger.addHandler(handler)
-    yield seen
-    logger.removeHandler(handler)
-
-
-def plain(path: Path) -> bytes:
-    return gzip.decompress(path.read_bytes())
-
-
-def lines(folder: Path, kind: str = "requests") -> list[dict[str, Any]]:
-    """All lines without headers, in the order of their files."""
-    found = []
-    for path in sorted(folder.glob(f"{kind}-*.jsonl.gz")):
-        header, *rest = [json.loads(line) for line in plain(path).splitlines()]
-        assert header["kvoxide_recording"] == 1
-        found += rest
-    return found
-
-
-def closed(world: SchedulerWorld) -> None:
-    world.scheduler.shutdown()
-    assert not world.scheduler._kvoxide_recorder.is_on
-
-
-def prompt(number: int, length: int) -> list[int]:
-    return list(range(number * 10_000, number * 10_000 + length))
-
-
-def ids(line: dict[str, Any]) -> list[int]:
-    return list(line["hash_ids"] + line["output_hash_ids"])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -112,15 +52,6 @@ def test_a_conversation_is_recorded_in_every_mode(
     assert world.hits == 64 + 32
     assert warnings == []
     assert hit_tokens(folder, "--concurrency", "1") == world.hits
-
-
-def hit_tokens(folder: Path, *options: str) -> int:
-    """Of the pool that the server had."""
-    out = folder.parent / "replayed.json"
-    command = ["replay", str(folder), "--quiet", "--json", str(out), *options]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
-    return int(json.loads(out.read_text())["results"][0]["hit_tokens"])
 
 
 def test_the_header_tells_the_deployment(folder: Path) -> None:
@@ -166,41 +97,6 @@ def test_aborted_requests_tell_what_they_generated(folder: Path) -> None:
     a, b = lines(folder)  # the third was never computed
     assert (a["output_length"], a["status"], len(ids(a))) == (21, "aborted", 3)
     assert (b["output_length"], b["status"], b["input_length"]) == (19, "aborted", 100)
-
-
-def test_a_server_that_stops_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
-    world = SchedulerWorld()
-    world.add("a", prompt(1, 40), 3)
-    world.add("b", prompt(2, 40), 50)
-    for _ in range(4):
-        world.step()
-    assert lines(folder) == []
-    # vLLM's engine does so when it is told to stop; it may be killed right after.
-    world.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
-    assert [line["status"] for line in lines(folder)] == ["length_capped", "aborted"]
-    assert len(lines(folder, "steps")) == 4
-    closed(world)
-
-
-def test_a_server_that_waits_has_written_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be killed at any time then, as vLLM does with data-parallel ranks that are to stop."""
-    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
-    world = SchedulerWorld()
-    world.serve("a", prompt(1, 40), 3)
-    wait_for_lines(folder, ["length_capped"])
-    world.add("b", prompt(2, 40), 50)
-    world.step()
-    world.abort("b")
-    wait_for_lines(folder, ["length_capped", "aborted"])
-    closed(world)
-
-
-def wait_for_lines(folder: Path, expected: list[str]) -> None:
-    deadline = time.monotonic() + 30
-    while [line["status"] for line in lines(folder)] != expected:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_preempted_requests_are_recorded_once(folder: Path) -> None:
@@ -294,20 +190,6 @@ def test_a_window_and_the_policy_are_in_the_header(
     assert (deployment.groups.text, deployment.policy.name) == ("swa:16:64", policy)
 
 
-def test_files_of_bounded_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module.Recorder.__init__, "__defaults__", (700,))
-    world = SchedulerWorld()
-    for number in range(60):
-        world.serve(f"r{number}", prompt(number, 40), 1)
-        if number % 10 == 0:
-            time.sleep(0.05)
-    closed(world)
-    found = sorted(folder.glob("requests-0-*.jsonl.gz"))
-    assert len(found) >= 2
-    assert len(lines(folder)) == 60
-    assert len(read_trace(str(folder)).trace) == 60
-
-
 def test_a_second_scheduler_in_one_folder_has_ids_of_its_own(folder: Path) -> None:
     for _ in range(2):
         world = SchedulerWorld()
@@ -318,96 +200,6 @@ def test_a_second_scheduler_in_one_folder_has_ids_of_its_own(folder: Path) -> No
     assert hit_tokens(folder, "--concurrency", "1") == 64
 
 
-def full_disk(*_: object) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_full_disk_ends_the_recording_and_nothing_else(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
-) -> None:
-    world = SchedulerWorld()
-    world.serve("a", prompt(1, 40), 1)
-    time.sleep(0.1)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full_disk)
-        for number in range(20):
-            world.serve(f"r{number}", prompt(number, 40), 3)
-            time.sleep(0.01)
-    assert not world.scheduler._kvoxide_recorder.is_on
-    world.serve("z", prompt(1, 40), 1)
-    (warning,) = warnings
-    assert f"stops recording to {folder}, serving goes on: [Errno 28] No space left" in warning
-    assert [line["output_length"] for line in lines(folder)] == [1]
-    assert len(read_trace(str(folder)).trace) == 1
-
-
-def test_a_limit_on_files_ends_it_too(folder: Path) -> None:
-    """The kernel's own error, in a process that may write no more than so many bytes."""
-    code = (
-        "import resource, time\n"
-        "from tests.vllm import inside_recording as here\n"
-        "here.recorder_module.FLUSH_SECONDS = 0.01\n"
-        "world = here.SchedulerWorld()\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
-        "for n in range(100):\n"
-        "    world.serve(f'r{n}', here.prompt(n, 700), 1)\n"
-        "deadline = time.monotonic() + 100\n"
-        "while world.scheduler._kvoxide_recorder.is_on:\n"
-        "    assert time.monotonic() < deadline\n"
-        "    time.sleep(0.01)\n"
-    )
-    done = preloaded.run(["-c", code], environment_of_child())
-    assert done.returncode == 0, done.stderr[-3_000:]
-    assert (done.stdout + done.stderr).count("stops recording to") == 1
-    # Every member is whole: the one that did not fit is gone.
-    assert len(lines(folder)) + len(lines(folder, "steps")) < 600
-
-
-def test_a_killed_process_leaves_whole_lines(folder: Path) -> None:
-    code = (
-        "from tests.vllm import inside_recording as here\n"
-        "here.recorder_module.FLUSH_SECONDS = 0.01\n"
-        "world = here.SchedulerWorld()\n"
-        "for n in range(10**9):\n"
-        "    world.serve(f'r{n}', here.prompt(n % 50, 200), 3)\n"
-    )
-    with open(os.devnull, "r+b") as nothing:
-        child = preloaded.start(["-c", code], environment_of_child(), files=[nothing.fileno()] * 3)
-    try:
-        deadline = time.monotonic() + 100
-        while sum(path.stat().st_size for path in folder.glob("requests-*")) < 20_000:
-            assert child.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        child.send_signal(signal.SIGKILL)
-    child.wait()
-    file = read_trace(str(folder))
-    assert len(file.trace) > 100
-    assert file.bad_lines == 0
-
-
-@pytest.mark.parametrize("obstacle", ["a file", "no caching", "scheduler"])
-def test_where_it_cannot_record_it_says_so(
-    obstacle: str, folder: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
-) -> None:
-    monkeypatch.setenv("KVOXIDE", "off")
-    expected, changes = "", dict[str, Any]()
-    if obstacle == "a file":
-        folder.parent.write_text("")
-        expected = "Not a directory"
-    elif obstacle == "no caching":
-        changes, expected = {"enable_caching": False}, "prefix caching is off"
-    else:
-        monkeypatch.setitem(hooks._WRAPPERS, "later_method", hooks._WRAPPERS["schedule"])
-        expected = "the scheduler of this vLLM has no later_method"
-    world = SchedulerWorld(**changes)
-    assert len(world.serve("a", prompt(1, 40), 5)) == 45
-    (warning,) = warnings
-    assert warning.startswith(f"kvoxide does not record to {folder}: ")
-    assert expected in warning
-
-
 def test_without_the_variable_nothing_is_recorded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,22 +208,6 @@ def test_without_the_variable_nothing_is_recorded(
     world.serve("a", prompt(1, 40), 5)
     assert world.scheduler._kvoxide_recorder is None
     assert not folder.exists()
-
-
-def test_what_fails_inside_ends_the_recording_alone(folder: Path, warnings: list[str]) -> None:
-    world = SchedulerWorld()
-    request = world.add("a", prompt(1, 40), 5)
-    world.step()
-    request.arrival_time = "never"
-    world.abort("a")
-    deadline = time.monotonic() + 30
-    while world.scheduler._kvoxide_recorder.is_on:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert len(world.serve("b", prompt(2, 40), 5)) == 45
-    (warning,) = warnings
-    assert "stops recording to" in warning
-    assert "TypeError" in warning
 
 
 def test_nothing_of_a_request_stands_in_the_files(folder: Path) -> None:
@@ -473,3 +249,76 @@ def test_recording_takes_little_beside_the_scheduler(folder: Path) -> None:
     assert len(lines(folder)) == 256
     assert len(lines(folder, "steps")) == 60
     assert sum(waited) < 0.01 * in_all, sum(waited) / in_all
+
+
+def kinds(folder: Path) -> list[str]:
+    """What the lines of the first file are, by their first field."""
+    return [next(iter(line)) for line in all_lines(folder)]
+
+
+def test_resets_are_recorded_where_they_happened(folder: Path) -> None:
+    """Blocks in use keep a cache from being emptied, which changes nothing."""
+    world = SchedulerWorld()
+    world.serve("a", prompt(1, 40), 3)
+    assert world.scheduler.reset_prefix_cache()
+    world.serve("b", prompt(1, 40), 3)
+    world.add("c", prompt(1, 40), 3)
+    world.step()
+    assert not world.scheduler.reset_prefix_cache()
+    world.run()
+    world.add("d", prompt(1, 40), 5)
+    world.step()
+    assert world.scheduler.reset_prefix_cache(reset_running_requests=True)
+    world.run()
+    world.serve("e", prompt(1, 40), 3)
+    closed(world)
+    resets = [line["reset"] for line in all_lines(folder) if "reset" in line]
+    assert resets == ["idle", "preempting"]
+    recorded = [kind for kind in kinds(folder) if kind in ("request", "reset")]
+    assert recorded == ["request", "reset", "request", "request", "reset", "request", "request"]
+    assert world.hits == 3 * 32
+    assert hit_tokens(folder) == world.hits
+    assert hit_tokens(folder, "--arrivals", "full", "--concurrency", "1") == world.hits
+
+
+def test_requests_that_skip_the_cache_are_recorded(folder: Path) -> None:
+    world = SchedulerWorld()
+    world.serve("a", prompt(1, 40), 3)
+    world.serve("b", prompt(1, 40), 3, prompt_logprobs=1)
+    world.serve("c", prompt(1, 40), 3)
+    closed(world)
+    assert [line.get("skips_cache") for line in lines(folder)] == [None, True, None]
+    assert hit_tokens(folder) == world.hits == 32
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_replay_follows_the_steps_of_the_server(folder: Path, is_async: bool) -> None:
+    """Twelve requests of three conversations in a pool that is too small for them."""
+    steps_ahead = 2 if is_async else 1
+    world = SchedulerWorld(
+        num_blocks=24, max_num_seqs=6, is_async=is_async, num_steps_ahead=steps_ahead
+    )
+    requests = []
+    for number in range(12):
+        requests.append(world.add(f"r{number}", prompt(number % 3, 60 + 16 * (number // 3)), 30))
+        for _ in range(4):
+            world.step()
+    world.abort("r11")
+    world.run()
+    closed(world)
+    assert sum(request.num_preemptions for request in requests) > 0
+    assert hit_tokens(folder) == world.hits > 0
+
+
+def test_steps_without_change_take_no_room(folder: Path) -> None:
+    world = SchedulerWorld()
+    world.serve("a", prompt(1, 40), 500)
+    closed(world)
+    plain_steps = [
+        entry
+        for line in all_lines(folder)
+        for entry in line.get("schedule", [])
+        if isinstance(entry, int)
+    ]
+    assert sum(plain_steps) == 499
+    assert len(plain_steps) < 100

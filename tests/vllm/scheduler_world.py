@@ -83,13 +83,16 @@ class SchedulerWorld:
         salt: str | None = None,
         adapter: str | None = None,
         extra: dict[str, Any] | None = None,
+        prompt_logprobs: int | None = None,
     ) -> Any:
         """A request arrives."""
         lora = LoRARequest(lora_name=adapter, lora_int_id=1, lora_path="/a") if adapter else None
         request = Request(
             name,
             tokens,
-            SamplingParams(max_tokens=max_tokens, extra_args=extra),
+            SamplingParams(
+                max_tokens=max_tokens, extra_args=extra, prompt_logprobs=prompt_logprobs
+            ),
             None,
             cache_salt=salt,
             lora_request=lora,

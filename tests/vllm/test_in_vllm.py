@@ -10,13 +10,15 @@ from tests.testing.vllm_environments import RELEASES, environment_of
 
 HERE = Path(__file__).parent
 FILES = sorted(path.name for path in HERE.glob("inside_*.py"))
-# One reads vLLM's class as it is without the plugin, one sets a variable before it is loaded.
-ALONE = ("inside_releases.py", "inside_recording.py")
+# The first reads vLLM's class as it is without the plugin, the others set a variable before it is
+# loaded.
+APART = [["inside_releases.py"], ["inside_recording.py", "inside_recording_ends.py"]]
+ALONE = tuple(name for names in APART for name in names)
 # One for each of the processes that the others share.
 LONGEST = ("inside_connector.py", "inside_hashing.py", "inside_shadow.py")
 SHARING = [*LONGEST, *(name for name in FILES if name not in ALONE + LONGEST)]
 # Importing vLLM takes longer than what most of the files do with it.
-PROCESSES = [[name] for name in ALONE] + [SHARING[at :: len(LONGEST)] for at in range(len(LONGEST))]
+PROCESSES = APART + [SHARING[at :: len(LONGEST)] for at in range(len(LONGEST))]
 
 
 @pytest.mark.parametrize("files", PROCESSES, ids=" ".join)

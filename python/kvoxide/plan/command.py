@@ -11,6 +11,7 @@ from kvoxide.plan.candidate import candidates, gpus_of, pools_of
 from kvoxide.plan.report import Report
 from kvoxide.plan.search import Found, Search, search_cheapest
 from kvoxide.plan.target import Target, parse_targets
+from kvoxide.plan.uncertainty import Uncertainty
 from kvoxide.replay.execution import Place, executor_at, on_option
 from kvoxide.replay.model_options import model_options
 from kvoxide.replay.options import (
@@ -118,7 +119,8 @@ def plan(
     """Find the cheapest way to serve TRACE within targets.
 
     Plays combinations of memory, instances, routers and policies, those that cost less first:
-    fewest GPUs, then least memory. Ends with 1 if none meets all targets. For the folder that a
+    fewest GPUs, then least memory. Ends with 1 if none meets all targets, with 3 if the error of
+    fitted step times leaves that open. For the folder that a
     server recorded to, options that are left out are what that server had, step times among them.
     """
     check_distinct(source.trace, [json_path])
@@ -137,7 +139,8 @@ def plan(
     file = source.read(quiet=quiet)
     combinations = candidates(pools, instances, routers, policies, gpus_of(served))
     workload = scheduled(SharedTrace.of(file.trace))
-    search = Search(combinations, targets, workload, times, plays_all)
+    uncertainty = Uncertainty.of(times.fit)
+    search = Search(combinations, targets, workload, times, plays_all, uncertainty)
     started = time.perf_counter()
     found = _played(search, place, quiet=quiet)
     seconds = time.perf_counter() - started

@@ -9,6 +9,7 @@ from kvoxide.model import hit_tokens
 from kvoxide.plan.candidate import Candidate, Refusal, gib
 from kvoxide.plan.search import Found, Search
 from kvoxide.plan.target import Target
+from kvoxide.plan.uncertainty import Uncertainty
 from kvoxide.plan.verdict import Verdict, cheapest, ranked, shortfall
 from kvoxide.replay.comparison import trace_record
 from kvoxide.replay.reader import TraceFile
@@ -19,6 +20,12 @@ from kvoxide.tables import Column, print_table
 
 class UnmetTargetsError(KvoxideError):
     """No combination meets all targets; the message says how far the best one is."""
+
+
+class CannotTellError(KvoxideError):
+    """Step times describe the recorded steps too badly to tell whether targets are met."""
+
+    exit_status = 3
 
 
 @dataclass(frozen=True)
@@ -34,11 +41,18 @@ class Report:
     run_seconds: float
 
     def require_met(self) -> None:
-        """Raise :class:`UnmetTargetsError` unless a combination meets all targets, and what kept
-        the search from its end if it was not."""
+        """Raise :class:`UnmetTargetsError` unless a combination meets all targets,
+        :class:`CannotTellError` where that is open, and what kept the search from its end if it was
+        not."""
         if self.found.failure is not None:
             raise self.found.failure
         best = ranked(self.found.verdicts)[0]
+        if best.is_open:
+            raise CannotTellError(
+                "cannot tell whether a combination meets all targets: the fitted step times are off"
+                f" by {self.search.uncertainty.error:.1%} (median); record more of the server's"
+                " traffic, or give --step-time"
+            )
         if not best.is_met:
             raise UnmetTargetsError(
                 f"no combination meets all targets; the closest is {best.candidate.title}:"
@@ -94,6 +108,7 @@ class Report:
             counts.append(f"{num_left:,} {'not reached' if found.failure else 'cost more'}")
         if self.fit is not None:
             lines.append(self.fit.text)
+            lines.append(_effect(search.uncertainty))
         lines.append(f"{', '.join(counts)}; {self.run_seconds:.2f} s")
         return lines
 
@@ -108,14 +123,28 @@ class Report:
             "concurrency": workload.concurrency,
             "max_batched_tokens": workload.max_batched_tokens,
             "all": search.plays_all,
+            "relative_error_of_times": search.uncertainty.error,
             "serving": {name: value for name, value in serving.items() if name not in one_each},
         }
+
+
+def _effect(uncertainty: Uncertainty) -> str:
+    if uncertainty.is_too_large:
+        return (
+            "this error is too large to tell whether targets of time are met; record more of the"
+            " server's traffic, or give --step-time"
+        )
+    return "margins of times are less this median error"
+
+
+def _met(verdict: Verdict) -> str:
+    return "yes" if verdict.is_met else "cannot tell" if verdict.is_open else "no"
 
 
 def _keys(verdicts: Sequence[Verdict]) -> list[Column]:
     candidates = [verdict.candidate for verdict in verdicts]
     return [
-        Column("met", ["yes" if verdict.is_met else "no" for verdict in verdicts], is_name=True),
+        Column("met", [_met(verdict) for verdict in verdicts], is_name=True),
         Column("GPUs", [f"{candidate.gpus:,}" for candidate in candidates]),
         Column("memory\nof each", [gib(candidate.memory) for candidate in candidates]),
         Column("instances", [f"{candidate.instances:,}" for candidate in candidates]),
@@ -130,7 +159,7 @@ def _columns(targets: Sequence[Target], verdicts: Sequence[Verdict]) -> list[Col
     for which, target in enumerate(targets):
         values = [verdict.figures[which] for verdict in verdicts]
         shown = ["-" if value is None else target.metric.show(value) for value in values]
-        margins = [target.margin(value) for value in values]
+        margins = [verdict.margins[which] for verdict in verdicts]
         columns.append(Column(target.name, shown))
         columns.append(Column("margin", ["-" if m is None else f"{m:+.1%}" for m in margins]))
     if any(verdict.num_rejected for verdict in verdicts):
@@ -154,7 +183,7 @@ def _verdict_record(verdict: Verdict) -> dict[str, Any]:
     same_as = verdict.same_as
     return {
         **_candidate_record(verdict.candidate),
-        "is_met": verdict.is_met,
+        "is_met": None if verdict.is_open else verdict.is_met,
         "rejected_requests": verdict.num_rejected,
         "same_as_memory": same_as and same_as.memory,
         "figures": {

@@ -8,6 +8,7 @@ from kvoxide._core import SimulationResult
 from kvoxide.plan.candidate import Candidate
 from kvoxide.plan.room import has_room_to_spare
 from kvoxide.plan.target import Target
+from kvoxide.plan.uncertainty import EXACT, Uncertainty
 from kvoxide.plan.verdict import Verdict
 from kvoxide.replay.execution import Executor, Incomplete
 from kvoxide.replay.runner import Run, Workload
@@ -28,6 +29,7 @@ class Search:
     workload: Workload
     time: TimeOptions
     plays_all: bool = False
+    uncertainty: Uncertainty = EXACT
 
     def runs(self) -> list[Run]:
         """A run for each candidate."""
@@ -71,7 +73,7 @@ class Results:
         if has_room_to_spare(search.candidates[at], result, search.workload):
             self._roomy.add(at)
         candidate = search.candidates[at]
-        if Verdict(candidate, result, search.targets).is_met:
+        if self._judged(candidate, result).is_met:
             self._least_cost = min(candidate.cost, self._least_cost or candidate.cost)
         self._played[at] = result
 
@@ -103,9 +105,15 @@ class Results:
         for other in self._smaller[at]:
             if other in self._roomy:
                 smaller = search.candidates[other]
-                return Verdict(candidate, self._played[other], search.targets, same_as=smaller)
+                return self._judged(candidate, self._played[other], same_as=smaller)
         result = self._played.get(at)
-        return None if result is None else Verdict(candidate, result, search.targets)
+        return None if result is None else self._judged(candidate, result)
+
+    def _judged(
+        self, candidate: Candidate, result: SimulationResult, same_as: Candidate | None = None
+    ) -> Verdict:
+        search = self._search
+        return Verdict(candidate, result, search.targets, same_as, search.uncertainty)
 
 
 def search_cheapest(

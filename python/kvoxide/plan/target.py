@@ -19,12 +19,13 @@ _EXAMPLE: Final = "write ttft_p99<2s, hit_share>30% or throughput>5000tok/s"
 @dataclass(frozen=True)
 class Metric:
     """A figure of a run: in which units it is written, whether less of it is better, how it is
-    shown, and what it is; None where the run has no such figure."""
+    shown, what it is (None where the run has no such figure), and whether it is made of times."""
 
     units: dict[str, float]
     less_is_better: bool
     show: Callable[[float], str]
     of: Callable[[SimulationResult], float | None]
+    is_time: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _latencies(
     name: str, of: Callable[[int], Callable[[SimulationResult], float | None]]
 ) -> dict[str, Metric]:
     return {
-        f"{name}_{quantile}": Metric(_SECONDS, True, _seconds, of(which))
+        f"{name}_{quantile}": Metric(_SECONDS, True, _seconds, of(which), is_time=True)
         for which, quantile in enumerate(("p50", "p90", "p99"))
     }
 
@@ -146,5 +147,7 @@ METRICS: Final[dict[str, Metric]] = {
     **_latencies("ttft", _first_token),
     **_latencies("itl", _between_tokens),
     "hit_share": Metric(_SHARE, False, lambda value: f"{value:.2%}", _hit_share),
-    "throughput": Metric(_RATE, False, lambda value: f"{value:,.0f} tok/s", _throughput),
+    "throughput": Metric(
+        _RATE, False, lambda value: f"{value:,.0f} tok/s", _throughput, is_time=True
+    ),
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvoxide._core import SimulationResult
 from kvoxide.plan.candidate import Candidate
 from kvoxide.plan.target import Target
+from kvoxide.plan.uncertainty import EXACT, Uncertainty
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Verdict:
     result: SimulationResult
     targets: tuple[Target, ...]
     same_as: Candidate | None = None
+    uncertainty: Uncertainty = EXACT
 
     @property
     def figures(self) -> list[float | None]:
@@ -27,9 +29,10 @@ class Verdict:
 
     @property
     def margins(self) -> list[float | None]:
-        """How far each figure is on the right side of its limit, as a share of the limit."""
+        """How far each figure is on the right side of its limit, as a share of the limit and less
+        the error of times; None where nothing can be told."""
         pairs = zip(self.targets, self.figures, strict=True)
-        return [target.margin(value) for target, value in pairs]
+        return [self.uncertainty.margin(target, value) for target, value in pairs]
 
     @property
     def num_rejected(self) -> int:
@@ -39,8 +42,17 @@ class Verdict:
     @property
     def is_met(self) -> bool:
         """Whether every target is met, for all requests."""
+        return not self.num_rejected and all(self._each_is_met)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the error of times leaves open if every target is met."""
+        return not (self.is_met or self.num_rejected or False in self._each_is_met)
+
+    @property
+    def _each_is_met(self) -> list[bool | None]:
         pairs = zip(self.targets, self.figures, strict=True)
-        return not self.num_rejected and all(target.is_met(value) for target, value in pairs)
+        return [self.uncertainty.is_met(target, value) for target, value in pairs]
 
     @property
     def worst_margin(self) -> float:
@@ -48,13 +60,15 @@ class Verdict:
         return min((-1e9 if margin is None else margin) for margin in self.margins)
 
     @property
-    def rank(self) -> tuple[bool, int, tuple[int, int], float]:
-        """Best first: what meets the targets by cost; what does not by how much is missing, those
-        that reject requests last."""
+    def rank(self) -> tuple[int, int, tuple[int, int], float]:
+        """Best first: what meets the targets by cost, what may meet them by cost, and the rest by
+        how much is missing; those that reject requests last."""
         cost = self.candidate.cost
         if self.is_met:
-            return (False, 0, cost, -self.worst_margin)
-        return (True, self.num_rejected, (0, 0), -self.worst_margin)
+            return (0, 0, cost, -self.worst_margin)
+        if self.is_open:
+            return (1, 0, cost, -self.worst_margin)
+        return (2, self.num_rejected, (0, 0), -self.worst_margin)
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:

@@ -1,6 +1,7 @@
 """One trace under several policies and pool sizes: the runs, and everything that is known."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +31,12 @@ from kvoxide.replay.runner import (
     playable_policies,
 )
 from kvoxide.replay.served_model import ServedModel
-from kvoxide.replay.serving import StepFit, serving_record, serving_settings_record
+from kvoxide.replay.serving import (
+    RECORDED,
+    StepFit,
+    serving_record,
+    serving_settings_record,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Settings:
     ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit.
     ``served`` is the model that groups and pool sizes are of, if there is one; ``serving`` how time
     passes, if it does, and ``fit`` what its step times were found from. ``left_out`` says which
-    policies are not played, and why."""
+    policies are not played, and why. ``follows_schedule`` and ``rules`` are those of
+    :class:`Workload`."""
 
     groups: Groups
     pool_sizes: tuple[int, ...]
@@ -51,6 +58,8 @@ class Settings:
     serving: Serving | None = None
     fit: StepFit | None = None
     left_out: tuple[str, ...] = ()
+    follows_schedule: bool = False
+    rules: Mapping[str, Any] | None = None
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
@@ -61,6 +70,8 @@ class Settings:
             self.max_batched_tokens,
             has_bound=self.has_bound,
             serving=self.serving,
+            follows_schedule=self.follows_schedule,
+            rules=self.rules,
         )
 
     def playable(self) -> "Settings":
@@ -103,6 +114,8 @@ class Comparison:
         sizes = ", ".join(f"{size:,}" for size in settings.pool_sizes)
         has_times = settings.serving is not None and settings.serving.speed is not None
         arrivals = "; arrivals at the trace's times" if has_times else ""
+        if settings.follows_schedule:
+            arrivals = "; in the steps of the recorded server"
         served = f"{settings.served.title}\n" if settings.served else ""
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
@@ -185,8 +198,16 @@ def _settings_record(settings: Settings) -> dict[str, Any]:
         "max_batched_tokens": settings.max_batched_tokens,
         "bound": settings.has_bound,
         "model": settings.served.record() if settings.served else None,
-        "serving": serving_settings_record(settings.serving, settings.fit),
+        "serving": _serving_record(settings),
+        "follows_schedule": settings.follows_schedule,
     }
+
+
+def _serving_record(settings: Settings) -> dict[str, Any] | None:
+    record = serving_settings_record(settings.serving, settings.fit)
+    if record is not None and settings.follows_schedule:
+        record |= {"arrivals": RECORDED, "speed": None}
+    return record
 
 
 def trace_record(file: TraceFile) -> dict[str, Any]:

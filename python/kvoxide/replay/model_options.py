@@ -37,17 +37,47 @@ def model_options(command: Command) -> Command:
     def with_model(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         path, memories = options.pop("model"), options.pop("memories")
         ask = options.pop("ask_vllm")
+        recorded_block_size = options.pop("recorded_block_size", None)
         serving = {name: options.pop(name) for name in _SERVING}
         limits = {
             "max_batched_tokens": options["max_batched_tokens"],
             "max_num_seqs": options["concurrency"],
         }
         served = _served(path, memories, serving, limits, ask=ask)
+        if served is not None and recorded_block_size and serving["block_size"] is None:
+            serving["block_size"] = recorded_block_size
+            note, served = _with_block_size(
+                served,
+                recorded_block_size,
+                lambda: _served(path, memories, serving, limits, ask=ask),
+            )
+            if note and not options["quiet"]:
+                click.echo(note, err=True)
         return command(*args, served=served, **options)
 
     for option in reversed(_OPTIONS):
         with_model = option(with_model)
     return with_model  # type: ignore[return-value]
+
+
+def _with_block_size(
+    served: ServedModel, block_size: int, with_recorded: Callable[[], ServedModel | None]
+) -> tuple[str | None, ServedModel]:
+    """A model with the block size that a recorded server had, and what is to be said of it."""
+    sizes = [spec.block_size for spec in served.groups.specs if not spec.kind.startswith("mamba")]
+    if not sizes or sizes[0] == block_size:
+        return None, served
+    try:
+        resized = with_recorded()
+    except ConfigError as error:
+        return (
+            f"the recorded server had blocks of {block_size} tokens, which this model cannot have"
+            f" ({error}); vLLM's choice is used, blocks of {sizes[0]} tokens"
+        ), served
+    return (
+        f"blocks of {block_size} tokens are used as on the recorded server, not {sizes[0]} as vLLM"
+        " would choose for this model; --block-size gives another size"
+    ), resized or served
 
 
 def _served(

@@ -11,7 +11,7 @@ from kvoxide.model import CACHE_DTYPES
 from kvoxide.replay.options import Command
 from kvoxide.replay.reader import read_deployment
 from kvoxide.replay.recording import Deployment
-from kvoxide.replay.serving import FULL, TRACE, fit_to_recording
+from kvoxide.replay.serving import FULL, RECORDED, TRACE, fit_to_recording
 
 # Of the command, and of the deployment that was recorded.
 _SCHEDULER: Final = {
@@ -36,9 +36,10 @@ def recorded_options(command: Command) -> Command:
     def with_recorded(*args: Any, **options: Any) -> Any:  # noqa: ANN401
         recorded = read_deployment(options["source"].trace)
         if recorded is not None:
-            options |= _scheduler(recorded) | _policies(recorded) | _times(options)
+            options |= _scheduler(recorded) | _policies(recorded) | _times(recorded, options)
             if options["model"] is not None:
                 options |= _model(recorded, options)
+                options["recorded_block_size"] = recorded.attention_block_size
         return command(*args, **options)
 
     return with_recorded  # type: ignore[return-value]
@@ -62,27 +63,41 @@ def _policies(recorded: Deployment) -> dict[str, Any]:
     return {"policies": (recorded.policy,)} if is_taken else {}
 
 
-def _times(options: dict[str, Any]) -> dict[str, Any]:
-    """The recorded arrivals, with the recorded steps unless their times are given; where none can
-    be found, nothing, and a message says so."""
+def _times(recorded: Deployment, options: dict[str, Any]) -> dict[str, Any]:
+    """The recorded steps where they can be followed, else the recorded arrivals; with fitted times
+    unless times are given. Where no times can be found a message says so."""
     if options["arrivals"] == FULL and not is_default("arrivals"):
         return {}
+    follows = _follows(recorded, options)
     if options["step_time"] is not None or options["fit"] is not None:
-        return {"arrivals": TRACE}
+        return {"arrivals": RECORDED if follows and not is_default("arrivals") else TRACE}
+    arrivals = RECORDED if follows else TRACE
     try:
-        return {"arrivals": TRACE, "fit": fit_to_recording(options["source"].trace)}
+        return {"arrivals": arrivals, "fit": fit_to_recording(options["source"].trace)}
     except ConfigError as error:
         if not options["quiet"]:
-            click.echo(_without_steps(error, options["arrivals"]), err=True)
-        return {}
+            click.echo(
+                _without_steps(error, arrivals if follows else options["arrivals"]), err=True
+            )
+        return {"arrivals": arrivals} if follows else {}
+
+
+def _follows(recorded: Deployment, options: dict[str, Any]) -> bool:
+    """Whether requests run in the steps of the recorded server: its scheduler has to be the one
+    that is played, with all of its requests."""
+    if options["arrivals"] == RECORDED:
+        return True
+    is_wanted = options["arrivals"] == FULL and is_default("arrivals")
+    scheduler = (*_SCHEDULER, "instances", "router", "speed")
+    is_same = all(map(is_default, scheduler)) and options["source"].requests is None
+    return is_wanted and is_same and recorded.has_schedule
 
 
 def _without_steps(error: ConfigError, arrivals: str) -> str:
-    instead = (
-        "requests arrive as soon as they may run"
-        if arrivals == FULL
-        else "steps take the default times"
-    )
+    instead = {
+        FULL: "requests arrive as soon as they may run",
+        RECORDED: "the server's steps are played without times",
+    }.get(arrivals, "steps take the default times")
     return (
         f"no step times can be fitted to the recording: {error}; {instead}; for times of the server"
         " give --step-time or --fit"

@@ -1,5 +1,8 @@
 """``kvoxide replay``: a trace through the manager, once per policy and pool size."""
 
+from dataclasses import replace
+from typing import Final
+
 import click
 
 from kvoxide.replay.comparison import Comparison, Settings, compare
@@ -27,11 +30,17 @@ from kvoxide.replay.result_files import ResultFiles
 from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import (
     AS_RECORDED,
+    RECORDED,
     Router,
     TimeOptions,
     instance_options,
     print_serving,
     time_options,
+)
+
+_NO_SCHEDULE: Final = (
+    "the trace has no steps of one server that can be followed; requests arrive at the trace's"
+    " times"
 )
 
 
@@ -106,6 +115,11 @@ def replay(
     if recorded is not None and is_default("instances") and recorded.num_ranks > 1:
         instances = recorded.num_ranks
         router = router or AS_RECORDED
+    follows = times.arrivals == RECORDED
+    if follows and (recorded is None or not recorded.has_schedule):
+        raise click.UsageError(
+            "--arrivals recorded needs the recording of a server, with its steps (format 2)"
+        )
     if has_bound and instances > 1:
         raise click.UsageError("--bound is for one instance")
     limits = given.limits(served, recorded)
@@ -119,9 +133,16 @@ def replay(
         served=served,
         serving=times.serving(instances, router),
         fit=times.fit,
+        follows_schedule=follows,
+        rules=recorded.rules if recorded and limits.groups == recorded.groups else None,
     )
     settings = wanted.playable()
-    comparison = compare(settings, source.read(quiet=quiet), place, quiet=quiet)
+    file = source.read(quiet=quiet)
+    if settings.follows_schedule and not file.trace.has_schedule:
+        settings = replace(settings, follows_schedule=False)
+        if not quiet:
+            click.echo(_NO_SCHEDULE, err=True)
+    comparison = compare(settings, file, place, quiet=quiet)
     try:
         files.write(comparison)
     finally:

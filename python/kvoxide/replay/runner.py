@@ -1,10 +1,10 @@
 """Independent simulations: what is played, and what came of it."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -79,7 +79,9 @@ class Workload:
     ``concurrency`` is in requests, ``max_batched_tokens`` in tokens per step; requests before
     ``report_from`` (0-based) only warm the cache. ``quantity`` is the workload's place on an
     experiment's axis. ``has_bound`` is whether the results tell what could have been hit.
-    ``serving`` is how time passes, None where none does.
+    ``serving`` is how time passes, None where none does. With ``follows_schedule``, requests run in
+    the steps of the server that was recorded, if the trace has them; ``rules`` are what that
+    server's scheduler told its manager.
     """
 
     trace: SharedTrace
@@ -90,6 +92,8 @@ class Workload:
     quantity: int = 0
     has_bound: bool = False
     serving: Serving | None = None
+    follows_schedule: bool = False
+    rules: Mapping[str, Any] | None = None
 
     def simulation(self, trace: Trace, policy: Policy, blocks: int | None) -> Simulation:
         """A simulation of ``trace`` under this workload's settings."""
@@ -103,6 +107,8 @@ class Workload:
             report_from=self.report_from,
             bound=self.has_bound,
             serving=self.serving,
+            follows_schedule=self.follows_schedule and trace.has_schedule,
+            rules=self.rules,
         )
 
 

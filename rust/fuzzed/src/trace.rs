@@ -252,6 +252,8 @@ fn check_replay(trace: &Trace) {
         max_batched_tokens: 64,
         report_from: 0,
         has_bound: true,
+        follows_schedule: false,
+        rules: None,
     };
     let replayed = replay(trace, &settings, &Control::default());
     assert_eq!(replayed.is_ok(), trace.tokens_per_stored_id().is_ok(), "{replayed:?}");

@@ -185,6 +185,31 @@ impl PyTrace {
         Ok(())
     }
 
+    fn start_schedule(&mut self) {
+        Arc::make_mut(&mut self.trace).start_schedule();
+    }
+
+    fn push_schedule(&mut self, py: Python<'_>, line: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let trace = Arc::make_mut(&mut self.trace);
+        let pushed = contained(py, || Ok(trace.push_schedule(line.as_bytes())))?;
+        pushed.map_err(|error| trace_error(py, &error))
+    }
+
+    #[getter]
+    fn has_schedule(&self) -> bool {
+        self.trace.has_schedule()
+    }
+
+    #[getter]
+    fn num_resets(&self) -> usize {
+        self.trace.schedules().iter().map(|schedule| schedule.resets().count()).sum()
+    }
+
+    #[getter]
+    fn num_skipping_requests(&self) -> usize {
+        self.trace.requests().iter().filter(|request| request.skips_reading).count()
+    }
+
     fn sort_by_arrival(&mut self) {
         Arc::make_mut(&mut self.trace).sort_by_arrival();
     }

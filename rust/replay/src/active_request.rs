@@ -2,7 +2,7 @@
 
 use kvoxide_core::RequestView;
 
-use crate::tokens::HashChain;
+use crate::tokens::{HashChain, HashSizes};
 use crate::trace::TraceRequest;
 
 /// A waiting or running request.
@@ -18,6 +18,7 @@ pub struct ActiveRequest {
     pub expected_hit: usize,
     /// Decode steps before this many computed tokens are no-ops.
     pub next_call: usize,
+    pub skips_reading: bool,
 }
 
 /// A request that arrives at an instance.
@@ -44,6 +45,7 @@ impl ActiveRequest {
             is_waiting: true,
             expected_hit: 0,
             next_call: 0,
+            skips_reading: request.skips_reading,
         }
     }
 
@@ -55,6 +57,18 @@ impl ActiveRequest {
             is_waiting: self.is_waiting,
             ..RequestView::new(self.index as u64, self.chain.window(), self.num_tokens)
         }
+    }
+
+    /// Adds the next token of a request: the one that the trace knows, or a new one.
+    pub fn generate(&mut self, known: &TraceRequest, sizes: HashSizes, next_unique: &mut i64) {
+        let width = sizes.tokens_per_id;
+        if self.num_tokens < known.prompt.num_known(width) {
+            self.chain.push(known.prompt.token(self.num_tokens, width));
+        } else {
+            self.chain.push(*next_unique);
+            *next_unique -= 1;
+        }
+        self.num_tokens += 1;
     }
 
     pub fn num_generated(&self) -> usize {

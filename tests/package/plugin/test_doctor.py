@@ -252,7 +252,10 @@ def test_a_recording_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for folder in (tmp_path, tmp_path / "new" / "one"):
         monkeypatch.setenv("KVOXIDE_RECORD", str(folder))
         (check,) = [c for c in diagnose(monkeypatch).checks if c.name == "recording"]
-        assert (check.ok, check.found) == (True, f"on, to {folder}")
+        assert (check.ok, check.found) == (
+            True,
+            f"on, to {folder}; limit 16 GiB, or half of the free disk",
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kvoxide._core import ConfigError, KVCacheGroupSpec
-from kvoxide.recording_format import FORMAT, FORMAT_FIELD, RECORDING_FIELD
+from kvoxide.recording_format import FORMAT_FIELD, FORMATS, PART_FIELD, RECORDING_FIELD
 from kvoxide.replay.compression import CompressedStreamError, CutOffError, decompressed
 from kvoxide.replay.groups import Groups, groups_text
 from kvoxide.replay.policies import NamedPolicy, parse_policy
@@ -21,7 +21,8 @@ _MAX_TOKENS_PER_ID: Final = 2**28
 class Deployment:
     """What a server was recorded on. ``groups`` are None where they are of kinds that only vLLM
     knows; ``num_blocks`` is the size of the pool of each of ``num_ranks`` data-parallel ranks.
-    What is None was not recorded, or in the case of ``block_size`` left to vLLM."""
+    What is None was not recorded, or in the case of ``block_size`` left to vLLM. ``rules`` are what
+    the server's scheduler told its manager; ``has_schedule`` is whether its steps were recorded."""
 
     vllm: str
     groups: Groups | None
@@ -35,6 +36,15 @@ class Deployment:
     block_size: int | None
     max_model_len: int | None
     policy: NamedPolicy | None
+    rules: Mapping[str, Any] | None
+    has_schedule: bool
+
+    @property
+    def attention_block_size(self) -> int | None:
+        """Tokens of a block of attention; None where the groups were not recorded."""
+        specs = self.groups.specs if self.groups else ()
+        sizes = (spec.block_size for spec in specs if not spec.kind.startswith("mamba"))
+        return next(sizes, None)
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,8 @@ class Header:
     started: float
     rank: int
     tokens_per_id: int
+    format: int
+    part: int
     fields: dict[str, Any]
 
 
@@ -77,10 +89,11 @@ def read_header(path: Path) -> Header | None:
             f"{path}: the first line is no header of a recording (an object with"
             f" {FORMAT_FIELD!r}); a trace of another kind is replayed by the name of its file"
         )
-    if fields[FORMAT_FIELD] != FORMAT:
+    if type(fields[FORMAT_FIELD]) is not int or fields[FORMAT_FIELD] not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
         raise TraceFileError(
-            f"{path}: the recording has format {fields[FORMAT_FIELD]!r}; this kvoxide reads format"
-            f" {FORMAT}"
+            f"{path}: the recording has format {fields[FORMAT_FIELD]!r}; this kvoxide reads formats"
+            f" {known}; install kvoxide {fields.get('kvoxide')}, which recorded it, or a newer one"
         )
     return _checked(path, fields)
 
@@ -96,10 +109,13 @@ def _checked(path: Path, fields: dict[str, Any]) -> Header:
         raise _wrong_field(path, "rank", rank)
     if type(width) is not int or not 1 <= width <= _MAX_TOKENS_PER_ID:
         raise _wrong_field(path, "tokens_per_id", width)
-    return Header(path, recording, float(started), rank, width, fields)
+    part = fields.get(PART_FIELD, 0)
+    if type(part) is not int or not 0 <= part < 2**31:
+        raise _wrong_field(path, PART_FIELD, part)
+    return Header(path, recording, float(started), rank, width, fields[FORMAT_FIELD], part, fields)
 
 
-def deployment_of(header: Header, num_ranks: int) -> Deployment:
+def deployment_of(header: Header, num_ranks: int, *, has_schedule: bool) -> Deployment:
     """What a header tells of its server. Raises :class:`TraceFileError`."""
     fields, path = header.fields, header.path
     groups = fields.get("groups")
@@ -120,6 +136,8 @@ def deployment_of(header: Header, num_ranks: int) -> Deployment:
         block_size=_optional_count(header, "given_block_size"),
         max_model_len=_optional_count(header, "max_model_len"),
         policy=_policy(header),
+        rules=_rules(header),
+        has_schedule=has_schedule,
     )
 
 
@@ -147,6 +165,49 @@ def _policy(header: Header) -> NamedPolicy | None:
         return None if name is None else parse_policy(name)
     except ConfigError as error:
         raise _wrong_field(header.path, "policy", name) from error
+
+
+_MIN_RULE: Final[Any] = 0
+_MAX_RULE: Final[Any] = 2**31
+# Names and types of what a scheduler tells its manager.
+_RULES: Final[dict[str, type]] = {
+    "max_model_len": int,
+    "scheduler_block_size": int,
+    "hash_block_size": int,
+    "max_in_flight_tokens": int,
+    "use_eagle": bool,
+    "drops_flagged_groups": bool,
+    "dcp_world_size": int,
+    "num_hash_lookahead_tokens": int,
+    "shared_prefix_checkpoint": bool,
+    "recaches_known_tail": bool,
+    "num_prefill_lookahead": int,
+    "watermark": float,
+    "keep_tail_below_boundary": bool,
+    "num_blocks": int,
+    "prefix_replay_tokens": int,
+    "num_spec_tokens": int,
+    "is_async": bool,
+    "num_lookahead_tokens": int,
+    "reserves_full_input": bool,
+}
+
+
+def _rules(header: Header) -> Mapping[str, Any] | None:
+    given = header.fields.get("rules")
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise _wrong_field(header.path, "rules", given)
+    rules: dict[str, Any] = {}
+    for name, kind in _RULES.items():
+        value: Any = given.get(name)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind or not _MIN_RULE <= value < _MAX_RULE:
+            raise _wrong_field(header.path, f"rules.{name}", value)
+        rules[name] = value
+    return rules
 
 
 def _spec(group: dict[str, Any]) -> KVCacheGroupSpec:

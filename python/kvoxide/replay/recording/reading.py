@@ -1,21 +1,21 @@
 """Recordings of servers: a folder of files, whose schedulers each have ids of their own."""
 
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
 
-from kvoxide._core import Trace, TraceError
+from kvoxide._core import Trace
 from kvoxide.recording_format import REQUESTS, pattern
-from kvoxide.replay.compression import CompressedStreamError, CutOffError
+from kvoxide.replay.compression import CompressedStreamError
 from kvoxide.replay.recording.headers import (
     Deployment,
     Header,
-    cannot_read,
     deployment_of,
     fields_of,
     first_line,
-    lines_of,
     read_header,
 )
+from kvoxide.replay.recording.parts import Part, read_part
 from kvoxide.replay.trace_file import Lines, TraceFile, TraceFileError
 
 
@@ -42,7 +42,10 @@ def recorded_deployment(files: list[Path]) -> Deployment | None:
     Raises :class:`TraceFileError`.
     """
     headers = _headers(files)
-    return deployment_of(headers[0], len(_ranks(headers))) if headers else None
+    if not headers:
+        return None
+    has_schedule = all(header.format > 1 for header in headers)
+    return deployment_of(headers[0], len(_ranks(headers)), has_schedule=has_schedule)
 
 
 def read_recording(
@@ -60,19 +63,73 @@ def read_recording(
     ranks = _ranks(headers)
     lines = Lines(skip_bad, trace)
     first = min((header.started for header in headers), default=0.0)
-    cut_off = len(files) - len(headers)
-    by_recording = sorted(headers, key=lambda header: (header.started, header.recording))
+    schedulers: list[list[Part]] = []
+    by_recording = sorted(headers, key=lambda it: (it.started, it.recording, it.part, it.path))
     for _, parts in groupby(by_recording, lambda header: header.recording):
+        schedulers.append([])
         for index, header in enumerate(parts):
             if index == 0:
                 trace.start_part(header.started - first, ranks.index(header.rank))
-            cut_off += not _read_requests(header.path, lines)
+                if header.format > 1:
+                    trace.start_schedule()
+            schedulers[-1].append(read_part(header, lines, is_first=index == 0))
     if len(trace) == 0:
         raise TraceFileError(f"{name} holds no request; bad lines: {lines.bad_lines}")
     trace.sort_by_arrival()
     if limit is not None:
         trace.truncate(limit)
-    return TraceFile(name, trace, limit, skip_bad, lines.bad_lines, lines.first_bad_line, cut_off)
+    cut_off = len(files) - len(headers) + sum(not p.is_whole for s in schedulers for p in s)
+    return TraceFile(
+        name,
+        trace,
+        limit,
+        skip_bad,
+        lines.bad_lines,
+        lines.first_bad_line,
+        cut_off,
+        notes=_notes(schedulers),
+    )
+
+
+def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
+    """What the recordings lack."""
+    notes = []
+    parts = [part for scheduler in schedulers for part in scheduler]
+    if any(part.header.format == 1 for part in parts):
+        notes.append(
+            "the recording has format 1, which lacks steps, resets of the prefix cache and requests"
+            " that skip reading it; the server may have hit less"
+        )
+    if any(_lacks_begin(scheduler) for scheduler in schedulers):
+        notes.append(
+            "the recording's beginning is missing (a limit on its size deletes the oldest files);"
+            " the first requests hit less than they did on the server"
+        )
+    if any(_lacks_middle(scheduler) for scheduler in schedulers):
+        notes.append("files in the middle of the recording are missing; hits may differ")
+    notes += dict.fromkeys(_cut(each[-1]) for each in schedulers if _is_cut(each[-1]))
+    return tuple(notes)
+
+
+def _lacks_begin(scheduler: Sequence[Part]) -> bool:
+    return scheduler[0].header.part > 0
+
+
+def _lacks_middle(scheduler: Sequence[Part]) -> bool:
+    numbers = [part.header.part for part in scheduler if part.header.format > 1]
+    return any(later - earlier != 1 for earlier, later in pairwise(numbers))
+
+
+def _is_cut(last: Part) -> bool:
+    return last.header.format > 1 and last.end not in ("idle", "closed")
+
+
+def _cut(last: Part) -> str:
+    if last.end == "failed":
+        why = f"recording failed on the server: {last.reason}"
+    else:
+        why = "the server was killed, its disk was full, or it is still recording"
+    return f"the recording has no end ({why}); requests that ran then are missing"
 
 
 def _headers(files: list[Path]) -> list[Header]:
@@ -83,25 +140,6 @@ def _headers(files: list[Path]) -> list[Header]:
 def _ranks(headers: list[Header]) -> list[int]:
     """The data-parallel ranks of all files, each an instance of a replay."""
     return sorted({header.rank for header in headers})
-
-
-def _read_requests(path: Path, lines: Lines) -> bool:
-    """Whether the file is whole."""
-    try:
-        for number, line in lines_of(path):
-            if number == 1 or line.isspace():
-                continue
-            if not line.endswith(b"\n"):
-                return False
-            try:
-                lines.trace.push_line(line.strip())
-            except TraceError as error:
-                lines.bad(str(path), number, error)
-    except CutOffError:
-        return False
-    except (OSError, CompressedStreamError) as error:
-        raise cannot_read(path, error) from error
-    return True
 
 
 def _is_recorded(path: Path) -> bool:

@@ -19,6 +19,7 @@ Router = tuple[str, dict[str, float]]
 
 FULL: Final = "full"
 TRACE: Final = "trace"
+RECORDED: Final = "recorded"
 MAX_INSTANCES: Final = 1024
 AS_RECORDED: Final[Router] = ("recorded", {})
 
@@ -40,14 +41,14 @@ class TimeOptions:
         if router is not None and instances == 1:
             raise click.UsageError("--router needs --instances of 2 or more")
         self.check()
-        if self.arrivals == FULL and instances == 1 and self._step_time is None:
+        if self.arrivals != TRACE and instances == 1 and self._step_time is None:
             return None
         return self.timed(instances, router)
 
     def timed(self, instances: int, router: Router | None) -> Serving:
         """How time passes, with instances behind a router."""
         name, weights = router or ("round-robin", {})
-        speed = (self.speed or 1.0) if self.arrivals == TRACE else None
+        speed = None if self.arrivals == FULL else self.speed or 1.0
         return Serving(
             step_time=self._step_time,
             speed=speed,
@@ -91,10 +92,13 @@ def instance_options(command: Command) -> Command:
 def _arrivals_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--arrivals",
-        type=click.Choice([FULL, TRACE]),
+        type=click.Choice([FULL, TRACE, RECORDED] if default == FULL else [FULL, TRACE]),
         default=default,
         show_default=True,
-        help="When requests arrive: as many as may run at any time, or at the trace's times.",
+        help="When requests arrive: as many as may run at any time, at the trace's times, or in the"
+        " steps of the server that was recorded."
+        if default == FULL
+        else "When requests arrive: as many as may run at any time, or at the trace's times.",
     )
 
 

@@ -202,12 +202,23 @@ def _recording() -> Iterator[Check]:
         return
     name = "recording"
     try:
+        limit = variables.recording_limit()
+    except SettingsError as error:
+        yield Check(name, False, str(error), f"change or unset {error.variable}", decides=False)
+        return
+    try:
         with TemporaryFile(dir=_nearest_folder(folder)):
-            yield Check(name, True, f"on, to {folder}", decides=False)
+            yield Check(name, True, f"on, to {folder}; {_limit(limit)}", decides=False)
     except OSError as error:
         found = f"{folder} cannot be written: {error.strerror}"
         remedy = f"set {variables.RECORD_VARIABLE} to a folder that can be, or unset it"
         yield Check(name, False, found, remedy, decides=False)
+
+
+def _limit(limit: int | None) -> str:
+    if limit is None:
+        return "limit 16 GiB, or half of the free disk"
+    return f"limit {limit:,} bytes" if limit else "no limit"
 
 
 def _nearest_folder(folder: Path) -> Path:

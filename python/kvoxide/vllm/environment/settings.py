@@ -13,12 +13,15 @@
 - ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
 - ``VLLM_PIN_MIN_DROP_SIZE``: blocks, 1 or more; ``kvoxide.DEFAULT_PIN_MIN_DROP_SIZE`` if unset.
 - ``KVOXIDE_RECORD``: the folder that the traffic is recorded to, in every mode; unset, nothing is.
+- ``KVOXIDE_RECORD_LIMIT``: the most bytes that a recording takes, with a unit such as ``10GiB``;
+  0 for no limit.
 - ``KVOXIDE_CHECK``: calls from one check of all invariants to the next, 0 (default) for none.
 
 An empty value counts as unset; letter case does not matter, but in a folder.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,6 +42,7 @@ HOST_VARIABLE: Final = "KVOXIDE_HOST"
 ACCEPT_VARIABLE: Final = "KVOXIDE_ACCEPT"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
 RECORD_VARIABLE: Final = "KVOXIDE_RECORD"
+RECORD_LIMIT_VARIABLE: Final = "KVOXIDE_RECORD_LIMIT"
 POLICY_VARIABLE: Final = "KVOXIDE_POLICY"
 INTERVAL_VARIABLE: Final = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 PIN_VARIABLE: Final = "VLLM_PIN_SWA_TOKENS"
@@ -55,6 +59,13 @@ _Choice = TypeVar("_Choice", bound=str)
 # What the engine counts with has 64 bits.
 _MAX_DIGITS: Final = 18
 MAX_CHECK_EVERY: Final = 2**63 - 1
+
+MIN_RECORDING_BYTES: Final = 1 << 20
+_BYTES: Final = {
+    unit + suffix: base**power
+    for power, unit in enumerate(("", "k", "m", "g", "t"))
+    for suffix, base in (("b", 1_000), ("ib", 1_024))
+}
 
 _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 
@@ -179,6 +190,25 @@ def recording_folder() -> Path | None:
     """The folder that the traffic of a server is recorded to; None where it is not."""
     value = os.environ.get(RECORD_VARIABLE, "").strip()
     return Path(value) if value else None
+
+
+def recording_limit() -> int | None:
+    """The most bytes of a recording, 0 for no limit; None where the environment says nothing.
+
+    Raises :class:`SettingsError` for a value that is no size.
+    """
+    value = _value(os.environ, RECORD_LIMIT_VARIABLE)
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?) *([kmgt]i?b|b)?", value)
+    size = 0 if found is None else int(float(found[1]) * _BYTES[found[2] or "b"])
+    if found is None or 0 < size < MIN_RECORDING_BYTES:
+        raise SettingsError(
+            RECORD_LIMIT_VARIABLE,
+            os.environ[RECORD_LIMIT_VARIABLE],
+            "a size of 1 MiB or more, such as 10GiB, or 0 for no limit",
+        )
+    return size
 
 
 def lost_policies() -> str:

@@ -8,33 +8,63 @@ from pathlib import Path
 from typing import Final
 
 MAX_BYTES: Final = 64 << 20
-"""A file that is larger is not written on."""
+"""A file that is larger is followed by a new one."""
 
 # Higher levels take several times as long for a few percent.
 _LEVEL: Final = 1
 
 
 class GzipFiles:
-    """Files that follow each other, each of which begins with the same header."""
+    """Files that follow each other, each of which begins with a header."""
 
-    def __init__(self, path_of: Callable[[int], Path], header: bytes, max_bytes: int) -> None:
-        """Create the first file: ``path_of`` its number, or the next number that is free. Raises
-        :class:`OSError`."""
+    def __init__(
+        self, path_of: Callable[[int], Path], header_of: Callable[[int], bytes], max_bytes: int
+    ) -> None:
+        """Create the first file: ``path_of`` its number, or the next number that is free;
+        ``header_of`` the part that it is, from 0. Raises :class:`OSError`."""
         self._path_of = path_of
-        self._header = header
+        self._header_of = header_of
         self._max_bytes = max_bytes
         self._number = 0
+        self._part = 0
         self._size = 0
-        self._file = self._open_next()
+        self._earlier: list[tuple[Path, int]] = []
+        self._path, self._file = self._open_next()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next member belongs in a new file."""
+        return self._size >= self._max_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files that are left."""
+        return self._size + sum(size for _, size in self._earlier)
+
+    @property
+    def num_earlier(self) -> int:
+        """Files that are left, without the current one."""
+        return len(self._earlier)
 
     def write(self, data: bytes) -> None:
         """Append whole lines as one member. Raises :class:`OSError`; the file then ends with the
         member before."""
-        if self._size >= self._max_bytes:
-            os.close(self._file)
-            self._file = -1
-            self._file = self._open_next()
+        if self.is_full:
+            self.roll()
         self._append(data)
+
+    def roll(self) -> None:
+        """Begin the next file. Raises :class:`OSError`."""
+        os.close(self._file)
+        self._file = -1
+        self._earlier.append((self._path, self._size))
+        self._path, self._file = self._open_next()
+
+    def remove_oldest(self) -> None:
+        """Delete the oldest file, unless it is the current one. Raises :class:`OSError`."""
+        if self._earlier:
+            path, _ = self._earlier.pop(0)
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """No more is written."""
@@ -42,7 +72,7 @@ class GzipFiles:
             os.close(self._file)
             self._file = -1
 
-    def _open_next(self) -> int:
+    def _open_next(self) -> tuple[Path, int]:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         while True:
             path = self._path_of(self._number)
@@ -51,8 +81,9 @@ class GzipFiles:
                 self._file = os.open(path, flags, 0o644)
                 break
         self._size = 0
-        self._append(self._header)
-        return self._file
+        self._append(self._header_of(self._part))
+        self._part += 1
+        return path, self._file
 
     def _append(self, data: bytes) -> None:
         member = gzip.compress(data, _LEVEL, mtime=0)

@@ -5,8 +5,8 @@ import secrets
 from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, __version__, group_kinds
-from kvoxide.recording_format import FORMAT, FORMAT_FIELD, RECORDING_FIELD
-from kvoxide.vllm.environment import Settings, releases, settings
+from kvoxide.recording_format import FORMAT, FORMAT_FIELD, PART_FIELD, RECORDING_FIELD
+from kvoxide.vllm.environment import Settings, recognise, releases, settings
 
 _ADAPTER = "kvoxide.vllm.adapter"
 
@@ -29,14 +29,15 @@ def header_of(scheduler: Any, started: float) -> dict[str, Any]:
         "max_running_requests": scheduler.max_num_running_reqs,
         "max_batched_tokens": scheduler.max_num_scheduled_tokens,
         "groups": groups,
+        "rules": _rules(scheduler),
         "policy": None if groups is None else _policy(scheduler, groups),
         **_served_as(scheduler),
     }
 
 
-def header_line(header: dict[str, Any], kind: str) -> bytes:
-    """The line for a file of a kind."""
-    return json.dumps({**header, "kind": kind}).encode() + b"\n"
+def header_line(header: dict[str, Any], kind: str, part: int) -> bytes:
+    """The line for a file of a kind; ``part`` numbers the files of a kind."""
+    return json.dumps({**header, "kind": kind, PART_FIELD: part}).encode() + b"\n"
 
 
 def rank_of(scheduler: Any) -> int:
@@ -55,6 +56,37 @@ def _served_as(scheduler: Any) -> dict[str, Any]:
     }
 
 
+def _rules(scheduler: Any) -> dict[str, Any] | None:
+    """What the scheduler tells its manager in addition to groups and pool, and what the release of
+    vLLM decides; None where the release is not known."""
+    try:
+        release = recognise().release
+        config, cache = scheduler.vllm_config, scheduler.cache_config
+        return {
+            "max_model_len": scheduler.max_model_len,
+            "scheduler_block_size": scheduler.block_size,
+            "hash_block_size": scheduler.hash_block_size,
+            "max_in_flight_tokens": config.max_in_flight_tokens,
+            "use_eagle": bool(scheduler.use_eagle_block_drop),
+            "drops_flagged_groups": release.drops_flagged_groups,
+            "dcp_world_size": scheduler.dcp_world_size,
+            "num_hash_lookahead_tokens": getattr(scheduler, "num_hash_lookahead_tokens", 0),
+            "shared_prefix_checkpoint": bool(cache.enable_mamba_shared_prefix_checkpoint),
+            "recaches_known_tail": release.recaches_known_tail,
+            "num_prefill_lookahead": scheduler.num_prefill_lookahead,
+            "watermark": scheduler.scheduler_config.watermark,
+            "keep_tail_below_boundary": release.keeps_block_below_junction,
+            "num_blocks": scheduler.kv_cache_config.num_blocks,
+            "prefix_replay_tokens": getattr(scheduler, "prefix_replay_tokens", 0),
+            "num_spec_tokens": scheduler.num_spec_tokens,
+            "is_async": bool(scheduler.scheduler_config.async_scheduling),
+            "num_lookahead_tokens": scheduler.num_lookahead_tokens,
+            "reserves_full_input": bool(scheduler.scheduler_reserve_full_isl),
+        }
+    except Exception:
+        return None
+
+
 def _groups(config: Any) -> list[dict[str, Any]] | None:
     from kvoxide.vllm.adapter import group_specs
 
@@ -67,8 +99,15 @@ def _groups(config: Any) -> list[dict[str, Any]] | None:
 
 def _group(spec: KVCacheGroupSpec) -> dict[str, Any]:
     sizes = {name: size for name, size in spec.sizes.items() if size is not None}
-    cacheable = spec.prefix_cacheable
-    return {"kind": spec.kind, "block_size": spec.block_size, "cached": cacheable, **sizes}
+    return {
+        "kind": spec.kind,
+        "block_size": spec.block_size,
+        "cached": spec.prefix_cacheable,
+        "is_eagle_group": spec.is_eagle_group,
+        "dcp_sharded": spec.dcp_sharded,
+        "layout": spec.layout,
+        **sizes,
+    }
 
 
 def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:

@@ -72,6 +72,31 @@ def _free_request(original: Callable[..., Any]) -> Callable[..., Any]:
     return free_request
 
 
+def _preempt_request(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def preempt_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on:
+            recorder.preempted(request.request_id)
+        return original(self, request, *args, **kwargs)
+
+    return preempt_request
+
+
+def _reset_prefix_cache(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def reset_prefix_cache(
+        self: Any, reset_running_requests: bool = False, *args: Any, **kwargs: Any
+    ) -> Any:
+        done = original(self, reset_running_requests, *args, **kwargs)
+        recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on and (done or _has_empty_cache(self)):
+            recorder.cache_reset(preempts=bool(reset_running_requests))
+        return done
+
+    return reset_prefix_cache
+
+
 def _finish_requests(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def finish_requests(
@@ -100,11 +125,21 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
     return shutdown
 
 
+def _has_empty_cache(scheduler: Any) -> bool:
+    """Whether a reset emptied the cache although it says no, as where a connector failed."""
+    try:
+        return len(scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block) == 0
+    except Exception:
+        return False
+
+
 _WRAPPERS: Final = {
     "__init__": _init,
     "schedule": _schedule,
     "update_from_output": _update_from_output,
     "_free_request": _free_request,
+    "_preempt_request": _preempt_request,
+    "reset_prefix_cache": _reset_prefix_cache,
     "finish_requests": _finish_requests,
     "shutdown": _shutdown,
 }
@@ -119,12 +154,16 @@ def _start(scheduler: Any) -> Any:
         logger.warning("kvoxide does not record to %s: %s", folder, "; ".join(reasons))
         return None
     from kvoxide.vllm.recording.header import header_of
+    from kvoxide.vllm.recording.limit import default_limit
     from kvoxide.vllm.recording.recorder import Recorder
 
     try:
-        recorder = Recorder(folder, header_of(scheduler, time.time()))
+        limit = settings.recording_limit()
+        folder.mkdir(parents=True, exist_ok=True)
+        limit = default_limit(folder) if limit is None else limit
+        recorder = Recorder(folder, header_of(scheduler, time.time()), limit or None)
     except Exception as error:
-        reason = error if isinstance(error, OSError) else repr(error)
+        reason = error if isinstance(error, OSError | settings.SettingsError) else repr(error)
         logger.warning("kvoxide does not record to %s: %s", folder, reason)
         return None
     weakref.finalize(scheduler, recorder.close)

@@ -11,12 +11,15 @@ class EndedRequest(NamedTuple):
     ``block_hashes`` is the request's own list, which no longer changes.
     """
 
+    request_id: str
     arrival_time: float
     num_prompt_tokens: int
     num_tokens: int
     block_hashes: list[bytes]
     status: Any
     sampling_params: Any
+    num_computed_tokens: int
+    skips_cache: bool
 
 
 class Step(NamedTuple):
@@ -42,12 +45,15 @@ class RequestLines:
         self._started = started
         self._numbers = VllmBlockNumbers()
 
-    def line(self, ended: EndedRequest) -> bytes:
-        """The line of a request. Blocks that were cached have the number of their hash; the last
-        block of a prompt that was not filled has one of its own."""
+    def line(self, ended: EndedRequest, number: int) -> bytes:
+        """The line of the request with a number. Blocks that were cached have the number of their
+        hash; the last block of a prompt that was not filled has one of its own."""
         num_generated = ended.num_tokens - ended.num_prompt_tokens
         # The last generated token is never computed, so that its block is never cached.
-        num_cached = (ended.num_tokens - (num_generated > 0)) // self._width
+        num_computed = ended.num_tokens - (num_generated > 0)
+        if ended.num_computed_tokens:
+            num_computed = min(num_computed, ended.num_computed_tokens)
+        num_cached = max(num_computed, ended.num_prompt_tokens) // self._width
         prompt_ids, output_ids = self._numbers.of_request(
             ended.block_hashes,
             min(num_cached, len(ended.block_hashes)),
@@ -55,16 +61,17 @@ class RequestLines:
         )
         timestamp = max(0.0, (ended.arrival_time - self._started) * 1e3)
         return (
-            b'{"timestamp":%.3f,"input_length":%d,"output_length":%d,"hash_ids":%b,'
+            b'{"request":%d,"timestamp":%.3f,"input_length":%d,"output_length":%d,"hash_ids":%b,'
             b'"output_hash_ids":%b,"status":"%b"%b}\n'
         ) % (
+            number,
             timestamp,
             ended.num_prompt_tokens,
             num_generated,
             prompt_ids,
             output_ids,
             ended.status.name.removeprefix("FINISHED_").lower().encode(),
-            _claim(ended.sampling_params),
+            _claim(ended.sampling_params) + (b',"skips_cache":true' if ended.skips_cache else b""),
         )
 
 

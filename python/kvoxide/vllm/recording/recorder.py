@@ -1,22 +1,32 @@
-"""Takes what a scheduler tells, in next to no time, and lets a thread write it."""
+"""Takes what a scheduler reports, in next to no time, and lets a thread write it."""
 
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kvoxide.recording_format import REQUESTS, STEPS, file_name
 from kvoxide.vllm.environment import logger
-from kvoxide.vllm.recording.files import MAX_BYTES, GzipFiles
+from kvoxide.vllm.recording.files import GzipFiles
 from kvoxide.vllm.recording.header import header_line
+from kvoxide.vllm.recording.limit import SizeLimit, file_bytes
 from kvoxide.vllm.recording.lines import EndedRequest, RequestLines, Step, step_line
+from kvoxide.vllm.recording.schedule import (
+    CacheReset,
+    Preempted,
+    Schedule,
+    ScheduledStep,
+    end_line,
+    reset_line,
+)
 
 FLUSH_SECONDS: Final = 0.5
 MAX_WAITING: Final = 200_000
-"""Requests, or steps, that may wait to be written."""
+"""Events, or steps, that may wait to be written."""
 
 # Steps that were scheduled and whose output has not come; there are as many as fly.
 _MAX_SCHEDULED: Final = 1_000
@@ -24,22 +34,35 @@ _MEMBER_BYTES: Final = 1 << 20
 _JOIN_SECONDS: Final = 10
 _FLUSHED_SECONDS: Final = 1
 
-_Entry = TypeVar("_Entry")
+_Event = EndedRequest | ScheduledStep | Preempted | CacheReset
 
 
 class Recorder:
     """The recording of one scheduler. Nothing that goes wrong here reaches the scheduler: the first
     error is logged, and ends the recording."""
 
-    def __init__(self, folder: Path, header: dict[str, Any], max_bytes: int = MAX_BYTES) -> None:
-        """Create the files in ``folder`` and start. Raises :class:`OSError`."""
+    def __init__(
+        self,
+        folder: Path,
+        header: dict[str, Any],
+        limit: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        """Create the files in ``folder`` and start; ``limit`` is the most bytes that they take
+        together. Raises :class:`OSError`."""
         self._folder = folder
-        self._requests: deque[EndedRequest] = deque()
+        self._events: deque[_Event] = deque()
         self._steps: deque[Step] = deque()
         self._scheduled: dict[int, tuple[float, int, int, int]] = {}
         self._last_end = 0.0
         self._has_more = False
         self._lines = RequestLines(header["tokens_per_id"], header["started"])
+        self._started = header["started"]
+        self._schedule = Schedule()
+        self._limit = SizeLimit(limit)
+        self._limit_bytes = limit
+        self._has_end = False
+        self._has_preempted = False
         self._is_on = True
         self._wake = threading.Event()
         self._flushes = threading.Condition()
@@ -49,7 +72,9 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         self._files = {
             kind: GzipFiles(
-                _paths(folder, kind, header["rank"]), header_line(header, kind), max_bytes
+                _paths(folder, kind, header["rank"]),
+                _headers(header, kind),
+                max_bytes or file_bytes(limit),
             )
             for kind in (REQUESTS, STEPS)
         }
@@ -61,14 +86,18 @@ class Recorder:
         try:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
-            self._requests.append(
+            in_flight = getattr(request, "num_in_flight_tokens", 0)
+            self._events.append(
                 EndedRequest(
+                    request.request_id,
                     request.arrival_time,
                     request.num_prompt_tokens,
                     request.num_tokens,
                     request.block_hashes,
                     request.status,
                     request.sampling_params,
+                    max(request.num_computed_tokens - in_flight, 0),
+                    bool(request.skip_reading_prefix_cache),
                 )
             )
         except Exception as error:
@@ -78,12 +107,17 @@ class Recorder:
         """A step was scheduled; ``started`` is when that began, in seconds of
         :func:`time.perf_counter`."""
         try:
+            has_preempted, self._has_preempted = self._has_preempted, False
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
+                if has_preempted:
+                    self._events.append(_scheduled_step(output))
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
-            self._scheduled[id(output)] = (started, *_work(output))
+            step = _scheduled_step(output)
+            self._events.append(step)
+            self._scheduled[id(output)] = (started, *_work(output, step))
         except Exception as error:
             self._fail(error)
 
@@ -104,6 +138,15 @@ class Recorder:
             self.requests_left(has_more)
         except Exception as error:
             self._fail(error)
+
+    def preempted(self, request_id: str) -> None:
+        """A request is about to be preempted."""
+        self._has_preempted = True
+        self._events.append(Preempted(request_id))
+
+    def cache_reset(self, *, preempts: bool) -> None:
+        """The prefix cache was emptied, after running requests were preempted for it or not."""
+        self._events.append(CacheReset(time.time(), preempts))
 
     def requests_left(self, has_more: bool) -> None:
         """Requests are left, or none. Then the engine waits, which is no step's time, and what is
@@ -141,6 +184,8 @@ class Recorder:
                 self._wake.clear()
                 is_last, asked = self._is_closing, self._num_asked
                 self._write_all()
+                self._write_end(is_last=is_last)
+                self._keep_limit()
                 with self._flushes:
                     self._num_flushed = asked
                     self._flushes.notify_all()
@@ -154,20 +199,56 @@ class Recorder:
                 self._flushes.notify_all()
             for files in self._files.values():
                 files.close()
-            self._requests.clear()
+            self._events.clear()
             self._steps.clear()
 
     def _write_all(self) -> None:
-        if max(len(self._requests), len(self._steps)) > MAX_WAITING:
+        if max(len(self._events), len(self._steps)) > MAX_WAITING:
             raise OSError(f"more than {MAX_WAITING} lines wait to be written")
-        self._write(REQUESTS, self._requests, self._lines.line)
-        self._write(STEPS, self._steps, step_line)
+        for member in _members(self._event_lines()):
+            self._write_requests(member)
+        steps = (self._steps.popleft() for _ in range(len(self._steps)))
+        for member in _members(map(step_line, steps)):
+            self._files[STEPS].write(member)
 
-    def _write(
-        self, kind: str, waiting: "deque[_Entry]", line_of: Callable[["_Entry"], bytes]
-    ) -> None:
-        for member in _members(map(line_of, _taken(waiting))):
-            self._files[kind].write(member)
+    def _write_requests(self, member: bytes) -> None:
+        self._files[REQUESTS].write(member)
+        self._has_end = False
+
+    def _event_lines(self) -> Iterator[bytes]:
+        """The lines of all events so far. A new file begins with what runs then."""
+        files = self._files[REQUESTS]
+        if self._events and files.is_full:
+            files.roll()
+            yield self._schedule.running_line()
+        for _ in range(len(self._events)):
+            event = self._events.popleft()
+            if isinstance(event, ScheduledStep):
+                self._schedule.step(event)
+            elif isinstance(event, Preempted):
+                self._schedule.preempted(event.request_id)
+            elif isinstance(event, CacheReset):
+                yield self._schedule.take_line() + reset_line(event, self._started)
+            else:
+                number = self._schedule.ended(event.request_id)
+                yield self._schedule.take_line() + self._lines.line(event, number)
+        yield self._schedule.take_line()
+
+    def _write_end(self, *, is_last: bool) -> None:
+        """Say that all is written, where nothing is under way."""
+        is_idle = not (self._has_more or self._events or self._scheduled)
+        if is_last or (is_idle and not self._has_end):
+            self._write_requests(end_line("closed" if is_last else "idle"))
+            self._has_end = True
+
+    def _keep_limit(self) -> None:
+        if self._limit.apply(*self._files.values()):
+            logger.warning(
+                "kvoxide: the recording in %s has reached its limit of %d bytes, so its oldest "
+                "files are deleted from now on; set KVOXIDE_RECORD_LIMIT for another limit",
+                self._folder,
+                self._limit_bytes,
+            )
 
     def _fail(self, error: Exception) -> None:
         was_on, self._is_on = self._is_on, False
@@ -176,40 +257,53 @@ class Recorder:
             logger.warning(
                 "kvoxide stops recording to %s, serving goes on: %s", self._folder, reason
             )
+            # On a full disk a few bytes may be left.
+            with suppress(Exception):
+                self._files[REQUESTS].write(end_line("failed", str(reason)))
 
 
 def _paths(folder: Path, kind: str, rank: int) -> Callable[[int], Path]:
     return lambda number: folder / file_name(kind, rank, os.getpid(), number)
 
 
-def _work(output: Any) -> tuple[int, int, int]:
+def _headers(header: dict[str, Any], kind: str) -> Callable[[int], bytes]:
+    return lambda part: header_line(header, kind, part)
+
+
+def _scheduled_step(output: Any) -> ScheduledStep:
+    cached = output.scheduled_cached_reqs
+    admitted = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
+    starts = list(cached.num_computed_tokens)
+    # The model runner may change its input.
+    tokens = output.num_scheduled_tokens.copy()
+    return ScheduledStep(tokens, list(cached.req_ids), starts, admitted, sum(starts))
+
+
+def _work(output: Any, step: ScheduledStep) -> tuple[int, int, int]:
     """Prefilled tokens, tokens of context and requests of a step. A request of which one token is
-    scheduled, beside its drafts, is taken to decode."""
-    cached, drafts = output.scheduled_cached_reqs, output.scheduled_spec_decode_tokens
-    scheduled = list(output.num_scheduled_tokens.values())
-    decoded = scheduled.count(1)
+    scheduled, in addition to its drafts, is taken to decode."""
+    drafts = output.scheduled_spec_decode_tokens
+    decoded = list(step.tokens.values()).count(1)
     if drafts:
         decoded += len(drafts) + sum(map(len, drafts.values()))
-    context = sum(cached.num_computed_tokens)
-    for new in output.scheduled_new_reqs:
-        context += new.num_computed_tokens
-    return output.total_num_scheduled_tokens - decoded, context, len(scheduled)
-
-
-def _taken(waiting: "deque[_Entry]") -> Iterator["_Entry"]:
-    for _ in range(len(waiting)):
-        yield waiting.popleft()
+    context = step.num_computed_tokens + sum(start for _, start in step.admitted)
+    return output.total_num_scheduled_tokens - decoded, context, len(step.tokens)
 
 
 def _members(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines together, as long as they are not too many."""
+    """Lines together, as long as they are not too many; where one fails, those before it."""
     member: list[bytes] = []
     size = 0
-    for line in lines:
-        member.append(line)
-        size += len(line)
-        if size >= _MEMBER_BYTES:
+    try:
+        for line in lines:
+            member.append(line)
+            size += len(line)
+            if size >= _MEMBER_BYTES:
+                yield b"".join(member)
+                member, size = [], 0
+    except Exception:
+        if size:
             yield b"".join(member)
-            member, size = [], 0
-    if member:
+        raise
+    if size:
         yield b"".join(member)

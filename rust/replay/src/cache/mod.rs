@@ -30,12 +30,12 @@ pub trait Cache {
     /// Returns the longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
 
-    /// Attaches a hit, if one is given, and allocates slots for `num_new_tokens` more tokens.
-    /// Returns `false` if too few blocks are free.
+    /// Attaches a hit, if one is given, and allocates slots for more tokens. Returns `false` if too
+    /// few blocks are free.
     fn allocate(
         &mut self,
         request: &RequestView<'_>,
-        num_new_tokens: usize,
+        slots: Slots,
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error>;
 
@@ -49,6 +49,13 @@ pub trait Cache {
 
     /// Releases all blocks of a request.
     fn free(&mut self, request: RequestId);
+
+    /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
+    fn cache(&mut self, _request: &RequestView<'_>, _num_computed_tokens: usize) {}
+
+    /// Forgets everything that is cached. Returns `false`, and forgets nothing, while blocks are in
+    /// use.
+    fn reset(&mut self) -> bool;
 
     /// A step begins.
     fn step_starts(&mut self) {}
@@ -80,6 +87,26 @@ pub trait Cache {
     fn next_call(&self, num_computed_tokens: usize) -> usize;
 }
 
+/// The slots that a request needs, in tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    /// Tokens to compute in this step.
+    pub num_new_tokens: usize,
+    /// Slots for draft tokens beyond these.
+    pub num_lookahead_tokens: usize,
+    /// Whether a waiting request is refused if its whole sequence does not fit now.
+    pub whole_must_fit: bool,
+    /// Whether other requests run.
+    pub has_running: bool,
+}
+
+impl Slots {
+    /// Returns slots for tokens of a scheduler that admits a request only where all of it fits.
+    pub fn of(num_new_tokens: usize) -> Self {
+        Self { num_new_tokens, num_lookahead_tokens: 0, whole_must_fit: true, has_running: true }
+    }
+}
+
 /// A hit.
 #[derive(Clone, Debug)]
 pub struct Hit {
@@ -90,6 +117,18 @@ pub struct Hit {
     /// Tokens whose blocks of full attention are cached.
     full_length: usize,
     blocks: Option<PrefixHit>,
+}
+
+impl Hit {
+    /// Returns a hit of nothing with the same shared-prefix boundary.
+    pub fn dropped(self) -> Self {
+        Self { shared_prefix_boundary: self.shared_prefix_boundary, ..Self::none() }
+    }
+
+    /// Returns the hit of a request that does not read the cache.
+    pub fn none() -> Self {
+        Self { length: 0, shared_prefix_boundary: 0, full_length: 0, blocks: None }
+    }
 }
 
 /// The occupancy of a pool, in blocks.
@@ -181,18 +220,19 @@ impl Cache for ManagedCache {
     fn allocate(
         &mut self,
         request: &RequestView<'_>,
-        num_new_tokens: usize,
+        slots: Slots,
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error> {
         let hit_blocks = hit.and_then(|hit| hit.blocks.as_ref());
         let args = AllocateArgs {
-            num_new_tokens,
+            num_new_tokens: slots.num_new_tokens,
+            num_lookahead_tokens: slots.num_lookahead_tokens,
             num_new_computed_tokens: hit_blocks.map_or(0, |hit| hit.length),
             new_computed_blocks: hit_blocks
                 .filter(|hit| hit.length > 0)
                 .map_or(&[], |hit| &hit.blocks),
-            full_sequence_must_fit: hit.is_some(),
-            has_scheduled_reqs: true,
+            full_sequence_must_fit: hit.is_some() && slots.whole_must_fit,
+            has_scheduled_reqs: slots.has_running,
             ..AllocateArgs::default()
         };
         let priority = self.priorities.get(&request.id);
@@ -215,6 +255,15 @@ impl Cache for ManagedCache {
         // A request that never got a block is unknown to the manager.
         let priority = self.priorities.get(&request);
         let _ = self.manager.with_priority(priority, |manager| manager.free(request));
+    }
+
+    fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
+        // Blocks that are missing have no tokens to cache.
+        let _ = self.manager.cache_blocks(request, num_computed_tokens);
+    }
+
+    fn reset(&mut self) -> bool {
+        self.manager.reset_prefix_cache()
     }
 
     fn step_starts(&mut self) {

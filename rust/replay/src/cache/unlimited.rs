@@ -2,7 +2,7 @@
 
 use kvoxide_core::{Error, RequestView};
 
-use super::{Cache, Hit, Occupancy};
+use super::{Cache, Hit, Occupancy, Slots};
 use crate::radix_tree::RadixTree;
 use crate::trace::Trace;
 
@@ -45,13 +45,13 @@ impl Cache for UnlimitedCache {
     fn allocate(
         &mut self,
         request: &RequestView<'_>,
-        num_new_tokens: usize,
+        slots: Slots,
         hit: Option<&Hit>,
     ) -> Result<bool, Error> {
         let id = request.id as usize;
         let start = request.num_computed_tokens + hit.map_or(0, |hit| hit.length);
         // Unknown tokens are unique and never hit.
-        let end = (start + num_new_tokens).min(self.prefixes.num_known(id));
+        let end = (start + slots.num_new_tokens).min(self.prefixes.num_known(id));
         if start / self.alignment >= end / self.alignment {
             return Ok(true);
         }
@@ -68,6 +68,12 @@ impl Cache for UnlimitedCache {
     }
 
     fn free(&mut self, _request: u64) {}
+
+    fn reset(&mut self) -> bool {
+        self.computed.fill(0);
+        self.num_cached = 0;
+        true
+    }
 
     fn occupancy(&self) -> Occupancy {
         Occupancy { cached: self.num_cached, ..Occupancy::default() }

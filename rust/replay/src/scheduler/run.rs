@@ -1,6 +1,6 @@
 //! A scheduler and its cache, step by step.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use kvoxide_core::RequestView;
 use super::settings::{Control, Settings, Stopped};
 use super::step_clock::StepClock;
 use crate::active_request::{ActiveRequest, Arrival};
-use crate::cache::{Cache, Hit};
+use crate::cache::{Cache, Hit, Slots};
 use crate::chunks::Chunks;
 use crate::clairvoyant::schedule::Schedule;
 use crate::clairvoyant::{Bound, BoundModel};
@@ -24,12 +24,14 @@ use crate::trace::{Trace, TraceRequest};
 /// A run in progress: one scheduler and its cache.
 pub struct Run<'a, C> {
     pub(super) trace: &'a Trace,
-    settings: &'a Settings,
+    pub(super) settings: &'a Settings,
     control: &'a Control,
     pub(super) cache: C,
     pub(super) hash_sizes: HashSizes,
     /// The split of prefills in models with recurrent states.
-    chunks: Option<Chunks>,
+    pub(super) chunks: Option<Chunks>,
+    /// Resets of the cache by the request that follows them, and whether they preempt.
+    resets: HashMap<usize, bool>,
     /// Index of the next request of the trace.
     pub(super) next: usize,
     /// Arrived requests, if the run does not take them from the trace.
@@ -37,8 +39,8 @@ pub struct Run<'a, C> {
     pub(super) waiting: VecDeque<ActiveRequest>,
     pub(super) running: Vec<ActiveRequest>,
     /// Tokens scheduled in this step for each running request.
-    scheduled: Vec<usize>,
-    next_unique_token: i64,
+    pub(super) scheduled: Vec<usize>,
+    pub(super) next_unique_token: i64,
     pub(super) num_finished: usize,
     /// Requests that finished since they were taken, under a clock.
     finished: Vec<usize>,
@@ -50,7 +52,7 @@ pub struct Run<'a, C> {
     pub(super) times: Option<Times>,
     /// The schedule for a bound.
     schedule: Option<Schedule>,
-    report: Report,
+    pub(super) report: Report,
 }
 
 impl<'a, C: Cache> Run<'a, C> {
@@ -73,6 +75,7 @@ impl<'a, C: Cache> Run<'a, C> {
             cache,
             hash_sizes,
             chunks,
+            resets: HashMap::new(),
             next: 0,
             arrived: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -90,6 +93,14 @@ impl<'a, C: Cache> Run<'a, C> {
                 report_from: settings.report_from,
                 ..Report::default()
             },
+        }
+    }
+
+    /// Empties the cache before it admits these requests; each goes with whether running requests
+    /// are preempted for it, or end before it.
+    pub fn reset_before(&mut self, resets: impl IntoIterator<Item = (usize, bool)>) {
+        for (request, preempts) in resets {
+            *self.resets.entry(request).or_default() |= preempts;
         }
     }
 
@@ -143,7 +154,7 @@ impl<'a, C: Cache> Run<'a, C> {
         Bound { hit_tokens: hits.collect(), ..Bound::default() }
     }
 
-    fn record(&mut self, event: impl FnOnce(&mut Schedule)) {
+    pub(super) fn record(&mut self, event: impl FnOnce(&mut Schedule)) {
         if let Some(schedule) = &mut self.schedule {
             event(schedule);
         }
@@ -164,6 +175,7 @@ impl<'a, C: Cache> Run<'a, C> {
         let mut step = StepClock::default();
         self.scheduled.clear();
         self.work = StepWork::default();
+        self.reset_if_due();
         self.cache.step_starts();
         let mut budget = self.settings.max_batched_tokens;
         let preempted = self.serve_running(&mut budget, &mut step)?;
@@ -176,6 +188,19 @@ impl<'a, C: Cache> Run<'a, C> {
         self.report.peak_used_blocks = self.report.peak_used_blocks.max(used);
         self.record(Schedule::step_allocated);
         Ok(())
+    }
+
+    /// Empties the cache if that comes before the next request.
+    fn reset_if_due(&mut self) {
+        let next = self.arrived.front().map_or(self.next, |arrival| arrival.request);
+        let Some(&preempts) = self.resets.get(&next) else { return };
+        if preempts {
+            (0..self.running.len()).for_each(|_| self.preempt_newest());
+        }
+        let is_idle = self.running.is_empty() && (preempts || self.waiting.is_empty());
+        if is_idle && self.cache.reset() {
+            self.resets.remove(&next);
+        }
     }
 
     /// Ends a step.
@@ -204,8 +229,9 @@ impl<'a, C: Cache> Run<'a, C> {
                 *budget -= num_new;
                 continue;
             }
-            let fits =
-                step.time(&mut self.report.schedule, || self.cache.allocate(&view, num_new, None))?;
+            let fits = step.time(&mut self.report.schedule, || {
+                self.cache.allocate(&view, Slots::of(num_new), None)
+            })?;
             if fits {
                 self.cache.note_computed(&view, start, start + num_new);
                 self.work.add(&view, start, num_new);
@@ -235,7 +261,7 @@ impl<'a, C: Cache> Run<'a, C> {
 
     /// Preempts the newest running request. It was not served in this step, because requests are
     /// served oldest first.
-    fn preempt_newest(&mut self) {
+    pub(super) fn preempt_newest(&mut self) {
         let Some(mut request) = self.running.pop() else { return };
         self.cache.free(request.index as u64);
         self.record(|schedule| schedule.preempt(request.index));
@@ -257,7 +283,7 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    fn reject(&mut self, index: usize) {
+    pub(super) fn reject(&mut self, index: usize) {
         self.report.requests[index].hit_tokens = None;
         self.count_finished(index);
     }
@@ -267,12 +293,16 @@ impl<'a, C: Cache> Run<'a, C> {
             let Some(mut request) = self.next_waiting() else { break };
             let view = request.view();
             let (hit, num_new, fits) = step.time(&mut self.report.schedule, || {
-                let hit = self.cache.look_up(&view)?;
+                let hit = match request.skips_reading {
+                    true => Hit::none(),
+                    false => self.cache.look_up(&view)?,
+                };
                 let view =
                     RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..view };
                 let most = (view.num_tokens - hit.length).min(*budget);
                 let num_new = chunk(&self.chunks, &view, hit.length, most);
-                let fits = num_new > 0 && self.cache.allocate(&view, num_new, Some(&hit))?;
+                let fits =
+                    num_new > 0 && self.cache.allocate(&view, Slots::of(num_new), Some(&hit))?;
                 Ok((hit, num_new, fits))
             })?;
             match fits {
@@ -295,6 +325,10 @@ impl<'a, C: Cache> Run<'a, C> {
     /// trace. It is hashed here unless the router did so.
     fn next_waiting(&mut self) -> Option<ActiveRequest> {
         self.waiting.pop_front().or_else(|| {
+            let next = self.arrived.front().map_or(self.next, |arrival| arrival.request);
+            if self.resets.contains_key(&next) {
+                return None;
+            }
             let arrival = self.arrived.pop_front().or_else(|| self.next_of_trace())?;
             let request = &self.trace.requests()[arrival.request];
             self.cache.arrives(arrival.request as u64, request.arrival, request.priority);
@@ -316,7 +350,7 @@ impl<'a, C: Cache> Run<'a, C> {
         })
     }
 
-    fn admit(&mut self, mut request: ActiveRequest, hit: &Hit, num_new: usize) {
+    pub(super) fn admit(&mut self, mut request: ActiveRequest, hit: &Hit, num_new: usize) {
         request.shared_prefix_boundary = hit.shared_prefix_boundary;
         request.num_computed_tokens = hit.length;
         request.is_waiting = false;
@@ -348,15 +382,8 @@ impl<'a, C: Cache> Run<'a, C> {
             if !is_complete {
                 position += 1;
             } else if request.num_generated() < wanted {
-                let prompt = &self.trace.requests()[request.index].prompt;
-                if request.num_tokens < prompt.num_known(self.hash_sizes.tokens_per_id) {
-                    let width = self.hash_sizes.tokens_per_id;
-                    request.chain.push(prompt.token(request.num_tokens, width));
-                } else {
-                    request.chain.push(self.next_unique_token);
-                    self.next_unique_token -= 1;
-                }
-                request.num_tokens += 1;
+                let known = &self.trace.requests()[request.index];
+                request.generate(known, self.hash_sizes, &mut self.next_unique_token);
                 position += 1;
                 if let Some(times) = &mut self.times {
                     times.token(request.index);
@@ -368,7 +395,7 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    fn end(&mut self, request: &ActiveRequest) {
+    pub(super) fn end(&mut self, request: &ActiveRequest) {
         self.cache.free(request.index as u64);
         self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();
@@ -402,6 +429,11 @@ impl<'a, C: Cache> Run<'a, C> {
 }
 
 /// Returns the tokens of a request's chunk from `start` on.
-fn chunk(chunks: &Option<Chunks>, request: &RequestView<'_>, start: usize, most: usize) -> usize {
+pub(super) fn chunk(
+    chunks: &Option<Chunks>,
+    request: &RequestView<'_>,
+    start: usize,
+    most: usize,
+) -> usize {
     chunks.as_ref().map_or(most, |chunks| chunks.split(request, start, most))
 }

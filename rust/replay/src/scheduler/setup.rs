@@ -30,6 +30,10 @@ impl<'a> Setup<'a> {
         settings: &'a Settings,
         control: &'a Control,
     ) -> Result<Self, Error> {
+        if settings.follows_schedule && !trace.has_schedule() {
+            let message = "the trace has no recorded schedule that can be followed";
+            return Err(Error::Config(message.into()));
+        }
         if settings.concurrency == 0 || settings.max_batched_tokens == 0 {
             let message = "concurrency and max_batched_tokens must be at least 1";
             return Err(Error::Config(message.into()));
@@ -50,6 +54,7 @@ impl<'a> Setup<'a> {
                 longest,
             )
         };
+        let config = settings.rules.as_ref().map_or(config.clone(), |rules| rules.of(config));
         config.check_holds_a_request()?;
         let managed = ManagedCache::new(config.clone())?;
         let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
@@ -58,6 +63,11 @@ impl<'a> Setup<'a> {
         let hash_sizes = HashSizes { block_size: managed.hash_block_size(), tokens_per_id };
         let has_pool = num_blocks.is_some();
         Ok(Self { trace, settings, control, config, has_pool, hash_sizes, chunks })
+    }
+
+    /// Whether runs follow the trace's schedules.
+    pub fn follows_schedule(&self) -> bool {
+        self.settings.follows_schedule
     }
 
     /// Returns a new pool.
@@ -77,6 +87,16 @@ impl<'a> Setup<'a> {
     pub fn bounded(&self, cache: &ManagedCache) -> Option<BoundModel> {
         let is_bounded = self.settings.has_bound && self.settings.num_blocks.is_some();
         is_bounded.then(|| BoundModel::of(cache.manager()))
+    }
+
+    /// Returns a new run that takes all requests and the resets of one instance from the trace.
+    pub fn run_alone<C: Cache>(&self, cache: C) -> Run<'a, C> {
+        let mut run = self.run(cache);
+        let resets = self.trace.resets();
+        let first = resets.iter().map(|reset| reset.instance).min();
+        let of_first = resets.iter().filter(|reset| Some(reset.instance) == first);
+        run.reset_before(of_first.map(|reset| (reset.request, reset.preempts)));
+        run
     }
 
     /// Returns a new run.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::arrivals::Source;
+use super::resets::Resets;
 use super::served::{InstanceReport, Served};
 use super::{Arrivals, Serving};
 use crate::active_request::Arrival;
@@ -22,6 +23,7 @@ pub(crate) struct Fleet<'a, C> {
     /// Whether the only instance takes requests from the trace, inside its steps.
     takes_from_trace: bool,
     router: Router,
+    resets: Resets,
     instances: Vec<Instance<'a, C>>,
     instance_of: Vec<usize>,
     num_arrived: usize,
@@ -59,6 +61,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
             source,
             takes_from_trace,
             router: Router::new(serving.routing, num_instances, trace)?,
+            resets: Resets::new(serving.routing, num_instances, trace),
             instances,
             instance_of: vec![0; trace.requests().len()],
             num_arrived: 0,
@@ -159,6 +162,14 @@ impl<'a, C: Cache> Fleet<'a, C> {
 
     /// Sends a request to an instance, which it returns.
     fn route(&mut self, request: usize) -> Result<usize, Stopped> {
+        self.resets.arrives(request);
+        let chosen = self.choose(request)?;
+        let reset = self.resets.take(chosen);
+        self.instances[chosen].run.reset_before(reset.map(|preempts| (request, preempts)));
+        Ok(chosen)
+    }
+
+    fn choose(&mut self, request: usize) -> Result<usize, Stopped> {
         if let [only] = &mut self.instances[..] {
             if !self.takes_from_trace {
                 only.run.push_arrival(Arrival { request, ..Arrival::default() });
@@ -215,7 +226,11 @@ impl<'a, C: Cache> Fleet<'a, C> {
 }
 
 /// Returns the joint report of all instances.
-fn joined(reports: Vec<Report>, instance_of: &[usize], timeline: Vec<TimelinePoint>) -> Report {
+pub(super) fn joined(
+    reports: Vec<Report>,
+    instance_of: &[usize],
+    timeline: Vec<TimelinePoint>,
+) -> Report {
     let mut reports = reports.into_iter().enumerate();
     let Some((_, mut all)) = reports.next() else { return Report::default() };
     if reports.len() > 0 {

@@ -2,6 +2,8 @@
 
 mod arrivals;
 mod fleet;
+mod recorded;
+mod resets;
 mod served;
 
 pub use arrivals::Arrivals;
@@ -35,6 +37,12 @@ pub struct Serving {
 pub const MAX_INSTANCES: usize = 1024;
 
 impl Serving {
+    /// Returns one instance whose steps take the default times.
+    pub fn one(arrivals: Arrivals) -> Self {
+        let (step_time, routing) = (StepTime::default(), Routing::RoundRobin);
+        Self { step_time, arrivals, instances: 1, routing }
+    }
+
     /// Checks the settings.
     pub fn check(&self) -> Result<(), Error> {
         let Self { step_time, arrivals, instances, routing } = self;
@@ -81,5 +89,8 @@ fn replay<C: Cache>(
 ) -> Result<(Report, Served), Stopped> {
     let runs = (0..serving.instances).map(|_| Ok(setup.run(cache()?)));
     let runs = runs.collect::<Result<Vec<_>, Error>>()?;
+    if setup.follows_schedule() {
+        return recorded::follow(trace, serving.step_time, runs, bounded);
+    }
     Fleet::new(trace, serving, runs, concurrency)?.finish(bounded)
 }

@@ -8,6 +8,7 @@ mod prompt;
 mod reader;
 mod reading;
 mod request;
+mod schedule;
 #[cfg(test)]
 mod tests_of_lines;
 mod times;
@@ -22,6 +23,7 @@ pub use ids::HashIds;
 pub use prompt::Prompt;
 pub use reader::{FormatDetails, Reader};
 pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait};
+pub use schedule::{Event as ScheduleEvent, Recorded, ResetBefore, Schedule, Scheduled};
 pub use times::Unit;
 
 use crate::conversation::Conversation;
@@ -40,6 +42,8 @@ pub struct Trace {
     has_id_per_token: bool,
     largest_id: i64,
     part: Part,
+    /// What the recorded schedulers did, each in a part of its own.
+    schedules: Vec<Schedule>,
 }
 
 /// A part of a trace: the numbers that are added to ids and times of its requests, and the instance
@@ -78,6 +82,15 @@ impl Trace {
         }
         request.arrival = request.arrival.map(|arrival| arrival.saturating_add(delay));
         request.instance = request.instance.or(instance);
+        let has_schedule = !self.schedules.is_empty();
+        request.recorded = request.recorded.filter(|_| has_schedule);
+        if let (Some(recorded), Some(schedule)) = (&mut request.recorded, self.schedules.last_mut())
+        {
+            schedule.events.push(ScheduleEvent::Ended(recorded.number));
+        }
+        if let Some(recorded) = &mut request.recorded {
+            recorded.schedule = (self.schedules.len() - 1) as u32;
+        }
         self.requests.push(request);
         Ok(())
     }
@@ -93,6 +106,53 @@ impl Trace {
         self.part = Part { first_id, delay, instance };
     }
 
+    /// Begins the schedule of the current part.
+    pub fn start_schedule(&mut self) {
+        let Part { delay, instance, .. } = self.part;
+        let instance = instance.unwrap_or(0);
+        self.schedules.push(Schedule { instance, start: delay, events: Vec::new() });
+    }
+
+    /// Adds a line of a schedule to that of the current part.
+    pub fn push_schedule(&mut self, line: &[u8]) -> Result<(), LineError> {
+        match self.schedules.last_mut() {
+            Some(schedule) => schedule.push_line(line),
+            None => Err(wrong("schedule", "is in a part without a schedule".into())),
+        }
+    }
+
+    /// The recorded schedules.
+    pub fn schedules(&self) -> &[Schedule] {
+        &self.schedules
+    }
+
+    /// Returns the recorded resets of the prefix cache by the requests that follow them.
+    pub fn resets(&self) -> Vec<ResetBefore> {
+        schedule::resets_before(&self.schedules, &self.requests)
+    }
+
+    /// Whether every request has its place in a recorded schedule, and the schedulers of each
+    /// instance ran one after the other.
+    pub fn has_schedule(&self) -> bool {
+        let mut ends: HashMap<u32, u64> = HashMap::new();
+        let last = |index: usize| {
+            let of_schedule = |request: &&TraceRequest| {
+                request.recorded.is_some_and(|recorded| recorded.schedule as usize == index)
+            };
+            let arrivals = self.requests.iter().filter(of_schedule).filter_map(|it| it.arrival);
+            arrivals.max().unwrap_or(0)
+        };
+        let mut is_apart = |(index, schedule): (usize, &Schedule)| {
+            let end = ends.entry(schedule.instance).or_default();
+            let is_later = *end <= schedule.start;
+            *end = last(index).max(schedule.start);
+            is_later
+        };
+        !self.schedules.is_empty()
+            && self.requests.iter().all(|request| request.recorded.is_some())
+            && self.schedules.iter().enumerate().all(&mut is_apart)
+    }
+
     /// Sorts the requests by arrival, those without a time first. The sort is stable.
     pub fn sort_by_arrival(&mut self) {
         let mut order: Vec<_> = (0..self.requests.len() as u32).collect();
@@ -103,6 +163,15 @@ impl Trace {
     /// Keeps the first `num_requests` requests.
     pub fn truncate(&mut self, num_requests: usize) {
         self.requests.truncate(num_requests);
+        if self.requests.len() < self.num_recorded() {
+            self.schedules.iter_mut().for_each(Schedule::keep_resets);
+            self.requests.iter_mut().for_each(|request| request.recorded = None);
+        }
+    }
+
+    /// Returns how many requests ended in the recorded schedules.
+    fn num_recorded(&self) -> usize {
+        self.schedules.iter().map(Schedule::num_ended).sum()
     }
 
     /// Whether tokens of an output are known.

@@ -4,6 +4,7 @@ use kvoxide_core::RetentionPriority;
 use serde::{Deserialize, Serialize};
 
 use super::prompt::Prompt;
+use super::schedule::Recorded;
 use crate::conversation::Conversation;
 
 /// The longest prompt and output, in tokens.
@@ -26,6 +27,10 @@ pub struct TraceRequest {
     pub tokens_per_id: Option<usize>,
     /// The instance that served it, from 0, if that was recorded.
     pub instance: Option<u32>,
+    /// Whether it computes its prompt without reading the cache.
+    pub skips_reading: bool,
+    /// Its place in a recorded schedule.
+    pub recorded: Option<Recorded>,
     /// What it waits for, mostly in the place of a time of arrival.
     pub wait: Option<Box<Wait>>,
 }
@@ -83,6 +88,8 @@ impl TraceRequest {
             priority: None,
             tokens_per_id: None,
             instance: None,
+            skips_reading: false,
+            recorded: None,
             wait: None,
         }
     }

@@ -22,6 +22,8 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
         max_batched_tokens: 64,
         report_from: 0,
         has_bound: false,
+        follows_schedule: false,
+        rules: None,
     }
 }
 

@@ -25,6 +25,8 @@ fn hits(policy: Policy, priority: Option<RetentionPriority>) -> Vec<Option<usize
         max_batched_tokens: 64,
         report_from: 0,
         has_bound: false,
+        follows_schedule: false,
+        rules: None,
     };
     let report = run(&trace, &settings, &Control::default()).expect("settings that can work");
     report.requests.iter().map(|request| request.hit_tokens).collect()

@@ -1,9 +1,12 @@
 //! What a server recorded with `KVOXIDE_RECORD`: Mooncake's lines with ids of the output.
 
+use serde_json::Value;
+
 use super::rows::ROW_FIELDS;
 use super::{Dialect, Form, Lines, mooncake};
-use crate::trace::fields::{Fields, LineError};
+use crate::trace::fields::{Fields, LineError, given, within, wrong};
 use crate::trace::reading::Reading;
+use crate::trace::schedule::Recorded;
 use crate::trace::times::{Scale, Unit};
 
 pub const RECORDING: Dialect = Dialect {
@@ -13,7 +16,7 @@ pub const RECORDING: Dialect = Dialect {
     example: r#"{"timestamp": 3.25, "input_length": 20, "output_length": 30, "hash_ids": [0, 1], "output_hash_ids": [2], "block_size": 16}
 "#,
     form: Form::Lines(Lines {
-        fields: &[ROW_FIELDS, &["status", "priority", "ttl"]],
+        fields: &[ROW_FIELDS, &["status", "priority", "ttl", "request", "skips_cache"]],
         is_like: |_| false,
         extends_mooncake: false,
         read,
@@ -24,6 +27,26 @@ pub const RECORDING: Dialect = Dialect {
 /// Reads a line, whose request waits for none: all have a time, by which they are sorted later.
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     mooncake::read_with(fields, Scale::Sure(Unit::Milliseconds), reading)?;
-    reading.requests.iter_mut().for_each(|request| request.wait = None);
+    let number = match given(fields, "request") {
+        None => None,
+        Some(value) => {
+            let number = within(value, 0..=u32::MAX as usize);
+            let message = || format!("is {value}; expected the number of a request");
+            Some(number.ok_or_else(|| wrong("request", message()))? as u32)
+        }
+    };
+    let skips_reading = match given(fields, "skips_cache") {
+        None => false,
+        Some(&Value::Bool(skips)) => skips,
+        Some(value) => {
+            return Err(wrong("skips_cache", format!("is {value}; expected true or false")));
+        }
+    };
+    let is_aborted = given(fields, "status").is_some_and(|status| status == "aborted");
+    for request in &mut reading.requests {
+        request.wait = None;
+        request.skips_reading = skips_reading;
+        request.recorded = number.map(|number| Recorded { schedule: 0, number, is_aborted });
+    }
     Ok(())
 }

@@ -1,0 +1,155 @@
+"""The schedule of a scheduler as lines: which requests ran in which step.
+
+Most steps are plain: each running request computes one token. Only other ones are written out.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class ScheduledStep(NamedTuple):
+    """What one step schedules. ``tokens`` are in the order of the scheduler; ``starts`` are the
+    computed tokens of ``cached``, requests that ran before, and ``admitted`` those of others."""
+
+    tokens: Mapping[str, int]
+    cached: list[str]
+    starts: list[int]
+    admitted: list[tuple[str, int]]
+    num_computed_tokens: int
+
+
+class Preempted(NamedTuple):
+    """A request was preempted, by the next step or for a reset of the cache."""
+
+    request_id: str
+
+
+class CacheReset(NamedTuple):
+    """The prefix cache was emptied at ``time``, in seconds since the epoch."""
+
+    time: float
+    preempts: bool
+
+
+class _Running:
+    """A running request: its number, and its computed tokens less the steps so far."""
+
+    __slots__ = ("base", "number")
+
+    def __init__(self, number: int, base: int) -> None:
+        self.number = number
+        self.base = base
+
+
+class Schedule:
+    """Numbers requests and collects the events of the schedule."""
+
+    def __init__(self) -> None:
+        """Begin with nothing running."""
+        self._numbers: dict[str, int] = {}
+        self._next_number = 0
+        self._running: dict[str, _Running] = {}
+        self._names: list[str] = []
+        self._num_steps = 0
+        self._computed = 0
+        self._events: list[Any] = []
+
+    def step(self, step: ScheduledStep) -> None:
+        """Add a step."""
+        self._num_steps += 1
+        if self._is_plain(step):
+            self._computed += len(self._names)
+            if self._events and isinstance(self._events[-1], int):
+                self._events[-1] += 1
+            else:
+                self._events.append(1)
+            return
+        self._events.append(self._differences(step))
+
+    def preempted(self, request_id: str) -> None:
+        """Add a request that the next step preempts."""
+        running = self._running.get(request_id)
+        if running is not None:
+            self._events.append({"preempted": running.number})
+            self._leave(request_id)
+
+    def ended(self, request_id: str) -> int:
+        """Return the number of a request, which ends."""
+        self._leave(request_id)
+        number = self._numbers.pop(request_id, None)
+        return self._new_number() if number is None else number
+
+    def take_line(self) -> bytes:
+        """Return the line of all events since the last call; nothing if there were none."""
+        if not self._events:
+            return b""
+        events, self._events = self._events, []
+        return json.dumps({"schedule": events}, separators=(",", ":")).encode() + b"\n"
+
+    def running_line(self) -> bytes:
+        """Return the line of what runs now."""
+        running = [[r.number, r.base + self._num_steps] for r in self._running.values()]
+        return json.dumps({"running": running}, separators=(",", ":")).encode() + b"\n"
+
+    def _is_plain(self, step: ScheduledStep) -> bool:
+        tokens = step.tokens
+        return (
+            not step.admitted
+            and len(tokens) == len(self._names)
+            and step.num_computed_tokens == self._computed
+            and list(tokens.values()).count(1) == len(tokens)
+            and list(tokens) == self._names
+        )
+
+    def _differences(self, step: ScheduledStep) -> list[list[int]]:
+        starts = dict(zip(step.cached, step.starts, strict=True))
+        starts.update(step.admitted)
+        before = self._num_steps - 1
+        differences = []
+        for name, running in self._running.items():
+            if name not in step.tokens:
+                running.base -= 1
+                differences.append([running.number, 0])
+        for name, num_tokens in step.tokens.items():
+            start = starts[name]
+            known = self._running.get(name)
+            if known is None:
+                number = self._numbers.get(name)
+                if number is None:
+                    number = self._numbers[name] = self._new_number()
+                self._running[name] = _Running(number, start + num_tokens - self._num_steps)
+                differences.append([number, num_tokens, start])
+            elif start != known.base + before:
+                differences.append([known.number, num_tokens, start])
+                known.base = start + num_tokens - self._num_steps
+            elif num_tokens != 1:
+                differences.append([known.number, num_tokens])
+                known.base += num_tokens - 1
+        self._note_running()
+        return differences
+
+    def _leave(self, request_id: str) -> None:
+        if self._running.pop(request_id, None) is not None:
+            self._note_running()
+
+    def _note_running(self) -> None:
+        self._names = list(self._running)
+        bases = (running.base for running in self._running.values())
+        self._computed = sum(bases) + self._num_steps * len(self._running)
+
+    def _new_number(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
+
+
+def reset_line(reset: CacheReset, started: float) -> bytes:
+    """Return the line of a reset; ``started`` is in seconds since the epoch."""
+    kind = "preempting" if reset.preempts else "idle"
+    timestamp = max(0.0, (reset.time - started) * 1e3)
+    return b'{"reset":"%b","timestamp":%.3f}\n' % (kind.encode(), timestamp)
+
+
+def end_line(end: str, reason: str | None = None) -> bytes:
+    """Return the line that says that nothing is left to write."""
+    return json.dumps({"end": end} | ({"reason": reason} if reason else {})).encode() + b"\n"

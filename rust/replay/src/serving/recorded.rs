@@ -1,0 +1,73 @@
+//! Replays of recorded schedules: each instance follows the schedulers that were recorded of it.
+
+use std::time::Instant;
+
+use super::fleet::joined;
+use super::served::{InstanceReport, Served};
+use crate::cache::Cache;
+use crate::clairvoyant::BoundModel;
+use crate::clock::{Nanoseconds, StepTime, Times};
+use crate::report::Report;
+use crate::scheduler::{Follower, Run, Stopped};
+use crate::trace::Trace;
+
+/// Follows the recorded schedules. A step takes its time from the recorded arrivals on.
+pub(crate) fn follow<'a, C: Cache>(
+    trace: &'a Trace,
+    step_time: StepTime,
+    runs: Vec<Run<'a, C>>,
+    bounded: Option<BoundModel>,
+) -> Result<(Report, Served), Stopped> {
+    let started = Instant::now();
+    let first = trace.requests().iter().filter_map(|request| request.arrival).min().unwrap_or(0);
+    let arrival = |request: usize| {
+        let arrival = trace.requests()[request].arrival.unwrap_or(first);
+        arrival.saturating_sub(first).saturating_mul(1_000)
+    };
+    let num_instances = runs.len();
+    let of_instance = |instance: Option<u32>| instance.unwrap_or(0) as usize % num_instances;
+    let mut makespan: Nanoseconds = 0;
+    let (mut reports, mut own_times) = (Vec::new(), Vec::new());
+    for (id, mut run) in runs.into_iter().enumerate() {
+        run.keep_times();
+        if bounded.is_some() {
+            run.keep_schedule();
+        }
+        if let Some(times) = run.times_mut() {
+            (0..times.requests.len()).for_each(|it| times.requests[it].arrived = arrival(it));
+        }
+        let mut follower = Follower::new(run);
+        let mut now: Nanoseconds = 0;
+        let schedules = trace.schedules().iter().enumerate();
+        for (index, _) in schedules.filter(|(_, it)| of_instance(Some(it.instance)) == id) {
+            follower.follow(index, &mut |follower, admitted| {
+                now = admitted.iter().map(|&request| arrival(request)).fold(now, Nanoseconds::max);
+                follower.start_step()?;
+                let work = *follower.run.work();
+                let duration = step_time.of(&work);
+                now = now.saturating_add(duration);
+                if let Some(times) = follower.run.times_mut() {
+                    times.step_ends(now, duration, work.running);
+                }
+                follower.end_step()
+            })?;
+        }
+        makespan = makespan.max(now);
+        let mut run = follower.run;
+        let times = run.times_mut().map(|times| times.clone());
+        own_times.push(times.unwrap_or_else(|| unreachable!("kept since the start")));
+        reports.push(run.close(started.elapsed(), bounded.clone())?);
+    }
+    let instances = trace.requests().iter().map(|request| of_instance(request.instance));
+    let instance_of: Vec<_> = instances.collect();
+    let mut times = Times::new(trace.requests().len());
+    let mut served = Vec::new();
+    for (id, (report, own)) in reports.iter().zip(&own_times).enumerate() {
+        let is_served = |request: usize| instance_of[request] == id;
+        served.push(InstanceReport::of(report, own, makespan, 1, is_served));
+        times.join(own, (0..instance_of.len()).filter(|&request| is_served(request)));
+    }
+    let report = joined(reports, &instance_of, Vec::new());
+    let all = InstanceReport::of(&report, &times, makespan, num_instances, |_| true);
+    Ok((report, Served { times, instance_of, all, instances: served }))
+}

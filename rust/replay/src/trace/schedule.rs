@@ -1,0 +1,196 @@
+//! The schedules of recorded servers: which requests ran in which step, in order.
+
+use serde::{Deserialize, Serialize};
+
+use super::fields::{LineError, wrong};
+use super::request::TraceRequest;
+
+/// The most requests and tokens that a line may name.
+const MOST: u64 = 1 << 32;
+
+/// What one scheduler did, from its start to its end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Schedule {
+    /// The instance that it was.
+    pub instance: u32,
+    /// When it started, in microseconds.
+    pub start: u64,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
+
+/// One event of a scheduler. Requests are named by the numbers that the recording gave them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// Steps in which each running request computed one token.
+    PlainSteps(u32),
+    /// A step in which these requests differ from that.
+    Step(Vec<Scheduled>),
+    /// The next step preempts a request.
+    Preempted(u32),
+    /// The prefix cache is emptied.
+    Reset(Reset),
+    /// A request releases its blocks.
+    Ended(u32),
+}
+
+/// A reset of the prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reset {
+    /// Whether running requests were preempted for it.
+    pub preempts: bool,
+    /// When it happened, in microseconds.
+    pub time: u64,
+}
+
+/// The part of a request in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// The request.
+    pub request: u32,
+    /// Tokens that were scheduled.
+    pub num_tokens: u32,
+    /// Tokens that were computed before, if it does not continue where its last step ended.
+    pub start: Option<u32>,
+}
+
+/// What a recording says of a request in addition to its length and blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// The scheduler that served it, as an index of [`super::Trace::schedules`].
+    pub schedule: u32,
+    /// Its number in the schedule.
+    pub number: u32,
+    /// Whether it was aborted.
+    pub is_aborted: bool,
+}
+
+/// A line of a recording that is no request.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Schedule { schedule: Vec<Entry> },
+    Reset { reset: String, timestamp: f64 },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    PlainSteps(u64),
+    Step(Vec<Vec<u64>>),
+    Preempted { preempted: u64 },
+}
+
+impl Schedule {
+    /// Adds the events of a line.
+    pub fn push_line(&mut self, line: &[u8]) -> Result<(), LineError> {
+        let line: Line = serde_json::from_slice(line)
+            .map_err(|error| wrong("schedule", format!("is no part of a schedule: {error}")))?;
+        match line {
+            Line::Schedule { schedule } => {
+                let events = schedule.into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
+                self.events.extend(events);
+            }
+            Line::Reset { reset, timestamp } => self.events.push(self.reset(&reset, timestamp)?),
+        }
+        Ok(())
+    }
+
+    fn reset(&self, kind: &str, timestamp: f64) -> Result<Event, LineError> {
+        let preempts = match kind {
+            "idle" => false,
+            "preempting" => true,
+            _ => {
+                let message = format!("is {kind:?}; it can be \"idle\" or \"preempting\"");
+                return Err(wrong("reset", message));
+            }
+        };
+        if !(0.0..1e15).contains(&timestamp) {
+            return Err(wrong("timestamp", format!("is {timestamp}; expected milliseconds")));
+        }
+        let time = self.start.saturating_add((timestamp * 1e3).round() as u64);
+        Ok(Event::Reset(Reset { preempts, time }))
+    }
+
+    /// Forgets all but the resets.
+    pub fn keep_resets(&mut self) {
+        self.events.retain(|event| matches!(event, Event::Reset(_)));
+    }
+
+    /// Returns how many requests ended.
+    pub fn num_ended(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Ended(_))).count()
+    }
+
+    /// Returns the resets with their times.
+    pub fn resets(&self) -> impl Iterator<Item = Reset> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Reset(reset) => Some(*reset),
+            _ => None,
+        })
+    }
+}
+
+fn event(entry: Entry) -> Result<Event, LineError> {
+    match entry {
+        Entry::PlainSteps(count) => number(count).map(Event::PlainSteps),
+        Entry::Preempted { preempted } => number(preempted).map(Event::Preempted),
+        Entry::Step(scheduled) => {
+            scheduled.iter().map(|each| part(each)).collect::<Result<_, _>>().map(Event::Step)
+        }
+    }
+}
+
+fn part(numbers: &[u64]) -> Result<Scheduled, LineError> {
+    let (request, num_tokens, start) = match *numbers {
+        [request, num_tokens] => (request, num_tokens, None),
+        [request, num_tokens, start] => (request, num_tokens, Some(start)),
+        _ => {
+            let message = format!("has a request with {} numbers; expected 2 or 3", numbers.len());
+            return Err(wrong("schedule", message));
+        }
+    };
+    let start = start.map(number).transpose()?;
+    Ok(Scheduled { request: number(request)?, num_tokens: number(num_tokens)?, start })
+}
+
+fn number(value: u64) -> Result<u32, LineError> {
+    let in_range = u32::try_from(value).ok().filter(|_| value < MOST);
+    in_range.ok_or_else(|| wrong("schedule", format!("has the number {value}; at most 2^32 - 1")))
+}
+
+/// A reset before the first request that arrived after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResetBefore {
+    /// The request's index in the trace.
+    pub request: usize,
+    /// The instance whose cache is emptied.
+    pub instance: u32,
+    /// Whether running requests are preempted for it.
+    pub preempts: bool,
+}
+
+/// Returns the resets of schedules by the requests that follow them, in the order of these. A
+/// scheduler that starts after another one of its instance starts with an empty cache.
+pub fn resets_before(schedules: &[Schedule], requests: &[TraceRequest]) -> Vec<ResetBefore> {
+    let is_restart = |index: usize, schedule: &Schedule| {
+        schedules[..index].iter().any(|earlier| earlier.instance == schedule.instance)
+    };
+    let of_schedule = |(index, schedule): (usize, &Schedule)| {
+        let restart = Reset { preempts: false, time: schedule.start };
+        let restart = is_restart(index, schedule).then_some(restart);
+        let resets: Vec<_> = restart.into_iter().chain(schedule.resets()).collect();
+        let instance = schedule.instance;
+        resets.into_iter().filter_map(move |Reset { preempts, time }| {
+            let is_after = |request: &TraceRequest| {
+                request.instance == Some(instance)
+                    && request.arrival.is_some_and(|arrival| arrival >= time)
+            };
+            let request = requests.iter().position(is_after)?;
+            Some(ResetBefore { request, instance, preempts })
+        })
+    };
+    let mut resets: Vec<_> = schedules.iter().enumerate().flat_map(of_schedule).collect();
+    resets.sort_by_key(|reset| (reset.request, reset.instance));
+    resets
+}

@@ -1,0 +1,1 @@
+"""Replays of recordings hit what vLLM's own scheduler counted, on random servers."""
