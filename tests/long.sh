@@ -46,6 +46,9 @@ long() {
 long_recorded() {
     with_0_33 tests.proof.sameness.trace_hits
     with_0_33 tests.vllm.models
+    # Into an empty file, so that every question is asked.
+    with_0_33 tests.vllm.models.registry.ask "$(mktemp -d)/answers.jsonl"
+    with_0_33 tests.vllm.models.registry
 }
 
 long_sameness() {

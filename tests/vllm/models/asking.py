@@ -18,7 +18,7 @@ def answer(case: Case) -> dict[str, Any]:
     """Groups, bytes per block, bytes of the longest request, and the blocks of each memory."""
     with _vllm_config(case) as config:
         building.build(config)
-        return _plan(config)
+        return plan(config)
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def _vllm_config(case: Case) -> Iterator[Any]:
         yield building.vllm_config(folder, options)
 
 
-def _plan(config: Any) -> dict[str, Any]:
+def plan(config: Any) -> dict[str, Any]:
     layers = planning.layers_of_ranks(config)
     groups = planning.groups_of(config, layers)
     blocks, requests = planning.sizes(config, layers, groups)

@@ -5,75 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide import ConfigError, KVCacheManager
-from kvoxide.model import FAMILIES, Deployment, ModelPlan, plan_model
+from kvoxide import ConfigError
+from kvoxide.model import FAMILIES
 from kvoxide.model.config import read_config
-from kvoxide.model.memory import request_blocks
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
-from .cases import (
-    CONFIGS,
-    MAX_BATCHED_TOKENS,
-    MEMORIES,
-    Case,
-    all_cases,
-    name_of,
-    recorded,
-    sample,
-)
+from .cases import CONFIGS, Case, all_cases, name_of, recorded, sample
+from .ours import answer_of, plan
 
 RECORDED = dict(recorded())
 
 
-def plan(case: Case) -> ModelPlan:
-    served = Deployment(**case.served, max_batched_tokens=MAX_BATCHED_TOKENS)
-    return plan_model(case.config, served)
-
-
-def num_blocks(made: ModelPlan, memory: int) -> int | None:
-    try:
-        return made.num_blocks(memory)
-    except ConfigError:
-        return None
-
-
 def our_answer(case: Case) -> dict[str, Any]:
-    """As :func:`tests.vllm.models.asking.answer` has it."""
     try:
-        made = plan(case)
+        return answer_of(plan(case.config, **case.served))
     except ConfigError as error:
         return {"refused": str(error)}
-    rows: list[list[Any]] = []
-    for group in made.groups:
-        spec = group.spec
-        row = [spec.kind, spec.tokens, len(group.layers), spec.window, spec.page]
-        row += [spec.num_prefill_checkpoint_blocks, spec.prefill_checkpoint_alignment]
-        if rows and rows[-1][1:] == row:
-            rows[-1][0] += 1
-        else:
-            rows.append([1, *row])
-    in_flight = made.deployment.max_in_flight_tokens
-    blocks = request_blocks(made.groups, made.max_model_len, in_flight)
-    return {
-        "groups": rows,
-        "block_bytes": made.block_bytes,
-        "request_bytes": blocks * made.block_bytes,
-        "max_model_len": made.max_model_len,
-        "blocks": [num_blocks(made, memory) for memory in MEMORIES],
-        **hashing(made),
-    }
-
-
-def hashing(made: ModelPlan) -> dict[str, int]:
-    """What a manager of these groups makes of them."""
-    blocks = request_blocks(made.groups, made.max_model_len, made.deployment.max_in_flight_tokens)
-    config = made.kv_cache_config((blocks + 1) * made.block_bytes)
-    manager = KVCacheManager(config, made.max_model_len)
-    is_partial = manager.enable_partial_hash_hits
-    hit_tokens = manager.hash_block_size if is_partial else manager.scheduler_block_size
-    return {"hash_tokens": manager.hash_block_size, "hit_tokens": hit_tokens}
 
 
 def require_same(case: Case, theirs: dict[str, Any]) -> None:

@@ -1,0 +1,6 @@
+"""Compare kvoxide's plans with vLLM 0.33.0's for every class of its registry, five variants each.
+
+``classes`` finds the configuration of a class, ``variants`` writes five folders for it, and
+``forked`` asks vLLM about each of them. ``recorded`` keeps folders and answers in one file,
+``comparing`` plays them through kvoxide.
+"""

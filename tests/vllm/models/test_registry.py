@@ -1,0 +1,88 @@
+"""No class of vLLM's registry is read differently from vLLM without a word."""
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from kvoxide.model import FAMILIES
+
+from tests.testing import preloaded
+from tests.testing.vllm_environments import environment_of
+
+from .registry import recorded
+from .registry.comparing import DIFFERENT, EQUAL, compare, our_answer
+from .registry.variants import VARIANTS
+
+# Reading all folders takes a minute: a test run reads every fourth, tests/run.sh long recorded all.
+EVERY = 4
+MIN_EQUAL = 30
+# Asked again by the tests: models that vLLM builds within seconds.
+AGAIN = (
+    ("Qwen3ForCausalLM", "defaults left out"),
+    ("Gemma3ForConditionalGeneration", "rope"),
+    ("Qwen3_5ForConditionalGeneration", "nested short"),
+    ("GptOssForCausalLM", "quantization"),
+)
+
+
+@cache
+def rows() -> tuple[recorded.Row, ...]:
+    return tuple(recorded.read())
+
+
+def in_sample(row: recorded.Row) -> bool:
+    return crc32(str(recorded.key(row)).encode()) % EVERY == 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_plan_is_that_of_vllm_or_refused_with_a_reason(variant: str) -> None:
+    wanted = [row for row in rows() if row["variant"] == variant and in_sample(row)]
+    found = list(compare(wanted))
+    different = [each for each in found if each.result == DIFFERENT]
+    assert not different, "\n".join(
+        f"{each.name}: {line}" for each in different for line in each.differing()
+    )
+    assert all(each.ours["refused"] for each in found if "refused" in each.ours)
+    assert sum(each.result == EQUAL for each in found) > MIN_EQUAL
+
+
+def test_every_class_is_recorded_in_every_variant() -> None:
+    variants = Counter(row["class"] for row in rows() if row["turn"] == 0)
+    assert set(variants.values()) == {len(VARIANTS)}
+    assert set(FAMILIES) <= set(variants)
+
+
+def test_a_changed_answer_is_found() -> None:
+    row = next(row for row in rows() if recorded.key(row) == (*AGAIN[0], 0))
+    for part, value in (("block_bytes", 1), ("max_model_len", 1), ("groups", [])):
+        ((found),) = compare([{**row, "answer": {**row["answer"], part: value}}])
+        assert found.result == DIFFERENT
+        told = list(found.differing())
+        assert [line.split(",")[0] for line in told] == [f"{part}: vLLM {json.dumps(value)}"]
+
+
+def test_an_error_that_is_no_refusal_counts_as_different(monkeypatch: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyError("head_dim")
+
+    monkeypatch.setattr("tests.vllm.models.registry.comparing.read_model", fail)
+    assert our_answer({"config.json": {}}) == {"crashed": "KeyError: 'head_dim'"}
+    (found,) = compare([next(row for row in rows() if "groups" in row["answer"])])
+    assert found.result == DIFFERENT
+
+
+@pytest.mark.slow
+def test_vllm_answers_as_recorded(tmp_path: Path) -> None:
+    environment = {**environment_of("0.33.0", tmp_path), "KVOXIDE": "off"}
+    asked = [",".join(question) for question in AGAIN]
+    done = preloaded.run(["-m", "tests.vllm.models.registry.again", *asked], environment)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(lines) == 1 + len(AGAIN), done.stderr[-3000:]
+    names = {name for table in lines[0].values() for name in table}
+    assert names == {row["class"] for row in rows()}
+    answers = {recorded.key(row): row["answer"] for row in rows()}
+    assert lines[1:] == [answers[*question, 0] for question in AGAIN]
