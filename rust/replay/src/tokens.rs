@@ -13,12 +13,15 @@ pub struct HashSizes {
     pub block_size: usize,
     /// Tokens per id of the trace.
     pub tokens_per_id: usize,
+    /// Tokens after a block without which it has no hash.
+    pub num_lookahead_tokens: usize,
 }
 
 /// The growing chain of block hashes of one request.
 #[derive(Clone, Debug)]
 pub struct HashChain {
     block_size: usize,
+    num_lookahead_tokens: usize,
     /// The hashes of the full blocks.
     pub hashes: Vec<BlockHash>,
     /// Parent hash and tokens of the block that is not full yet, as bytes.
@@ -46,9 +49,10 @@ impl HashChain {
 
     /// Returns the chain of the first `num_tokens` known tokens.
     pub fn of_first(sizes: HashSizes, prompt: &Prompt, num_tokens: usize) -> Self {
-        let HashSizes { block_size, tokens_per_id } = sizes;
+        let HashSizes { block_size, tokens_per_id, num_lookahead_tokens } = sizes;
         let mut chain = Self {
             block_size,
+            num_lookahead_tokens,
             hashes: Vec::with_capacity(num_tokens / block_size),
             block: vec![0; PARENT_LEN],
         };
@@ -56,9 +60,13 @@ impl HashChain {
         chain
     }
 
-    /// Returns the hashes for the manager, as a chain.
+    /// Returns the hashes for the manager, as a chain. The last ones may lack their lookahead.
     pub fn window(&self) -> HashWindow<'_> {
-        HashWindow::from(&self.hashes[..]).chained(true)
+        let num_open = (self.block.len() - PARENT_LEN) / TOKEN_LEN;
+        let num_missing = self.num_lookahead_tokens.saturating_sub(num_open);
+        let num_unknown = num_missing.div_ceil(self.block_size);
+        let num_known = self.hashes.len().saturating_sub(num_unknown);
+        HashWindow::from(&self.hashes[..num_known]).chained(true)
     }
 
     /// Appends a token.
@@ -78,17 +86,27 @@ mod tests {
     use super::*;
 
     fn chain(tokens: &[i64]) -> Vec<BlockHash> {
-        let sizes = HashSizes { block_size: 4, tokens_per_id: 1 };
+        let sizes = HashSizes { block_size: 4, tokens_per_id: 1, num_lookahead_tokens: 0 };
         HashChain::new(sizes, &Prompt::of_tokens(tokens.to_vec()), 0).hashes
     }
 
     #[test]
     fn unknown_tokens_of_two_requests_are_never_equal() {
-        let sizes = HashSizes { block_size: 4, tokens_per_id: 4 };
+        let sizes = HashSizes { block_size: 4, tokens_per_id: 4, num_lookahead_tokens: 0 };
         let prompt = Prompt::of_ids(13, [7, 8]);
         let [a, b] = [0, 1].map(|request| HashChain::new(sizes, &prompt, request).hashes);
         assert_eq!((a.len(), &a[..2]), (3, &b[..2]));
         assert_ne!(a[2], b[2]);
+    }
+
+    #[test]
+    fn a_block_has_its_hash_when_its_lookahead_is_known() {
+        let sizes = HashSizes { block_size: 4, tokens_per_id: 1, num_lookahead_tokens: 1 };
+        let known = |length: i64| {
+            let prompt = Prompt::of_tokens((0..length).collect());
+            HashChain::new(sizes, &prompt, 0).window().len()
+        };
+        assert_eq!([3, 4, 5, 8, 9].map(known), [0, 0, 1, 1, 2]);
     }
 
     #[test]

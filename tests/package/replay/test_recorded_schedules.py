@@ -50,6 +50,10 @@ HEADER: dict[str, Any] = {
 END = {"end": "closed"}
 
 
+def preempted(request: int, num_tokens: int) -> dict[str, int]:
+    return {"preempted": request, "tokens": num_tokens, "computed": num_tokens}
+
+
 def write(folder: Path, *lines: dict[str, Any], part: int = 0, **changes: Any) -> Path:
     folder.mkdir(exist_ok=True)
     rank = changes.get("rank", 0)
@@ -107,7 +111,7 @@ def test_resets_and_skips_are_played(
 def test_a_reset_preempts_what_runs_where_it_did(tmp_path: Path) -> None:
     """Both requests run when the cache is emptied, and compute all of their tokens again."""
     lines = (
-        {"schedule": [[[0, 40, 0]], [[1, 8, 32]], {"preempted": 1}, {"preempted": 0}]},
+        {"schedule": [[[0, 40, 0]], [[1, 8, 32]], preempted(1, 40), preempted(0, 40)]},
         {"reset": "preempting", "timestamp": 3.0},
         {"schedule": [[[0, 41, 0], [1, 8, 32]], 2]},
         request(0, 1.0),
@@ -276,3 +280,22 @@ def test_steps_of_a_server_need_its_recording() -> None:
     refused = kvoxide("replay", "sample", "--arrivals", "recorded")
     assert refused.exit_code == 2
     assert "--arrivals recorded needs the recording of a server" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (
+            {"connector": "LMCacheConnector"},
+            "the connector LMCacheConnector; tokens that it loaded",
+        ),
+        ({"policy": "adaptive"}, "adaptive retention, which samples blocks by their hashes"),
+    ],
+)
+def test_what_a_recording_cannot_tell_is_said(
+    tmp_path: Path, header: dict[str, Any], says: str
+) -> None:
+    write(tmp_path / "r", *PLAIN, **header)
+    assert says in succeed("replay", tmp_path / "r").stderr
+    write(tmp_path / "plain", *PLAIN)
+    assert says not in succeed("replay", tmp_path / "plain").stderr

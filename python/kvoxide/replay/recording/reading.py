@@ -107,8 +107,22 @@ def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
         )
     if any(_lacks_middle(scheduler) for scheduler in schedulers):
         notes.append("files in the middle of the recording are missing; hits may differ")
+    connectors = (part.header.fields.get("connector") for part in parts)
+    notes += [_loaded(name) for name in dict.fromkeys(connectors) if name]
+    if any(str(part.header.fields.get("policy")).startswith("adaptive") for part in parts):
+        notes.append(
+            "the server had adaptive retention, which samples blocks by their hashes; a recording"
+            " has other hashes, so that hits may differ by some blocks"
+        )
     notes += dict.fromkeys(_cut(each[-1]) for each in schedulers if _is_cut(each[-1]))
     return tuple(notes)
+
+
+def _loaded(connector: object) -> str:
+    return (
+        f"the server had the connector {connector}; tokens that it loaded are not recorded, so that"
+        " the replay computes them and later hits may differ"
+    )
 
 
 def _lacks_begin(scheduler: Sequence[Part]) -> bool:

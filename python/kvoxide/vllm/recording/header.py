@@ -53,6 +53,7 @@ def _served_as(scheduler: Any) -> dict[str, Any]:
         "cache_dtype": str(cache.cache_dtype),
         "given_block_size": cache.block_size if cache.user_specified_block_size else None,
         "max_model_len": scheduler.max_model_len,
+        "connector": None if scheduler.connector is None else type(scheduler.connector).__name__,
     }
 
 

@@ -77,7 +77,7 @@ def _preempt_request(original: Callable[..., Any]) -> Callable[..., Any]:
     def preempt_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = self._kvoxide_recorder
         if recorder is not None and recorder.is_on:
-            recorder.preempted(request.request_id)
+            recorder.preempted(request)
         return original(self, request, *args, **kwargs)
 
     return preempt_request

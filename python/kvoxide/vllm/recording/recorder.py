@@ -86,7 +86,6 @@ class Recorder:
         try:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
-            in_flight = getattr(request, "num_in_flight_tokens", 0)
             self._events.append(
                 EndedRequest(
                     request.request_id,
@@ -96,7 +95,7 @@ class Recorder:
                     request.block_hashes,
                     request.status,
                     request.sampling_params,
-                    max(request.num_computed_tokens - in_flight, 0),
+                    _num_settled(request),
                     bool(request.skip_reading_prefix_cache),
                 )
             )
@@ -111,11 +110,11 @@ class Recorder:
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
                 if has_preempted:
-                    self._events.append(_scheduled_step(output))
+                    self._events.append(_scheduled_step(output, len(self._scheduled)))
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
-            step = _scheduled_step(output)
+            step = _scheduled_step(output, len(self._scheduled))
             self._events.append(step)
             self._scheduled[id(output)] = (started, *_work(output, step))
         except Exception as error:
@@ -139,10 +138,15 @@ class Recorder:
         except Exception as error:
             self._fail(error)
 
-    def preempted(self, request_id: str) -> None:
+    def preempted(self, request: Any) -> None:
         """A request is about to be preempted."""
-        self._has_preempted = True
-        self._events.append(Preempted(request_id))
+        try:
+            self._has_preempted = True
+            self._events.append(
+                Preempted(request.request_id, request.num_tokens, _num_settled(request))
+            )
+        except Exception as error:
+            self._fail(error)
 
     def cache_reset(self, *, preempts: bool) -> None:
         """The prefix cache was emptied, after running requests were preempted for it or not."""
@@ -226,7 +230,7 @@ class Recorder:
             if isinstance(event, ScheduledStep):
                 self._schedule.step(event)
             elif isinstance(event, Preempted):
-                self._schedule.preempted(event.request_id)
+                self._schedule.preempted(event)
             elif isinstance(event, CacheReset):
                 yield self._schedule.take_line() + reset_line(event, self._started)
             else:
@@ -270,13 +274,19 @@ def _headers(header: dict[str, Any], kind: str) -> Callable[[int], bytes]:
     return lambda part: header_line(header, kind, part)
 
 
-def _scheduled_step(output: Any) -> ScheduledStep:
+def _num_settled(request: Any) -> int:
+    """Computed tokens without those in flight."""
+    in_flight = getattr(request, "num_in_flight_tokens", 0)
+    return int(max(request.num_computed_tokens - in_flight, 0))
+
+
+def _scheduled_step(output: Any, num_in_flight: int) -> ScheduledStep:
     cached = output.scheduled_cached_reqs
     admitted = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
     starts = list(cached.num_computed_tokens)
     # The model runner may change its input.
     tokens = output.num_scheduled_tokens.copy()
-    return ScheduledStep(tokens, list(cached.req_ids), starts, admitted, sum(starts))
+    return ScheduledStep(tokens, list(cached.req_ids), starts, admitted, sum(starts), num_in_flight)
 
 
 def _work(output: Any, step: ScheduledStep) -> tuple[int, int, int]:

@@ -10,19 +10,24 @@ from typing import Any, NamedTuple
 
 class ScheduledStep(NamedTuple):
     """What one step schedules. ``tokens`` are in the order of the scheduler; ``starts`` are the
-    computed tokens of ``cached``, requests that ran before, and ``admitted`` those of others."""
+    computed tokens of ``cached``, requests that ran before, and ``admitted`` those of others.
+    ``num_in_flight`` is the number of earlier steps whose output had not come."""
 
     tokens: Mapping[str, int]
     cached: list[str]
     starts: list[int]
     admitted: list[tuple[str, int]]
     num_computed_tokens: int
+    num_in_flight: int
 
 
 class Preempted(NamedTuple):
-    """A request was preempted, by the next step or for a reset of the cache."""
+    """A request was preempted, by the next step or for a reset of the cache. It had ``num_tokens``,
+    and ``num_computed_tokens`` without those in flight."""
 
     request_id: str
+    num_tokens: int
+    num_computed_tokens: int
 
 
 class CacheReset(NamedTuple):
@@ -53,10 +58,14 @@ class Schedule:
         self._names: list[str] = []
         self._num_steps = 0
         self._computed = 0
+        self._num_in_flight: int | None = 0
         self._events: list[Any] = []
 
     def step(self, step: ScheduledStep) -> None:
         """Add a step."""
+        if step.num_in_flight != self._num_in_flight:
+            self._num_in_flight = step.num_in_flight
+            self._events.append({"in_flight": step.num_in_flight})
         self._num_steps += 1
         if self._is_plain(step):
             self._computed += len(self._names)
@@ -67,12 +76,17 @@ class Schedule:
             return
         self._events.append(self._differences(step))
 
-    def preempted(self, request_id: str) -> None:
+    def preempted(self, preempted: Preempted) -> None:
         """Add a request that the next step preempts."""
-        running = self._running.get(request_id)
+        running = self._running.get(preempted.request_id)
         if running is not None:
-            self._events.append({"preempted": running.number})
-            self._leave(request_id)
+            event = {
+                "preempted": running.number,
+                "tokens": preempted.num_tokens,
+                "computed": preempted.num_computed_tokens,
+            }
+            self._events.append(event)
+            self._leave(preempted.request_id)
 
     def ended(self, request_id: str) -> int:
         """Return the number of a request, which ends."""
@@ -88,7 +102,9 @@ class Schedule:
         return json.dumps({"schedule": events}, separators=(",", ":")).encode() + b"\n"
 
     def running_line(self) -> bytes:
-        """Return the line of what runs now."""
+        """Return the line of what runs now. The next step says again what is in flight, for readers
+        that begin here."""
+        self._num_in_flight = None
         running = [[r.number, r.base + self._num_steps] for r in self._running.values()]
         return json.dumps({"running": running}, separators=(",", ":")).encode() + b"\n"
 

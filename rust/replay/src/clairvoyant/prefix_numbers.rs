@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn equal_prefixes_have_equal_numbers() {
-        let sizes = HashSizes { block_size: 2, tokens_per_id: 1 };
+        let sizes = HashSizes { block_size: 2, tokens_per_id: 1, num_lookahead_tokens: 0 };
         let mut prefixes = Prefixes::new(sizes, 4);
         let mut numbers = |tokens: std::ops::Range<i64>, tail: &[i64]| -> Vec<u32> {
             let tokens = tokens.chain(tail.iter().copied()).collect();

@@ -17,7 +17,7 @@ use crate::active_request::ActiveRequest;
 use crate::cache::{Cache, Hit, Slots};
 use crate::chunks::Chunks;
 use crate::clock::StepWork;
-use crate::trace::{Schedule, ScheduleEvent, Scheduled, Trace};
+use crate::trace::{Preempted, Schedule, ScheduleEvent, Scheduled, Trace};
 
 /// A run and the schedule that it follows.
 pub struct Follower<'a, C> {
@@ -36,17 +36,23 @@ pub struct Follower<'a, C> {
     parked: HashMap<usize, ActiveRequest>,
     /// Requests that the next step preempts, in the server's order.
     victims: VecDeque<usize>,
+    /// Steps with tokens so far.
+    num_steps: usize,
+    /// Steps whose output the server does not know when it schedules the next one.
+    num_in_flight: usize,
 }
 
 /// A place in a request's schedule, in tokens.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Position {
     /// Tokens that were computed before the server's latest step.
     start: usize,
     /// Tokens that were computed after it.
     end: usize,
-    /// Tokens of the step before that were in flight when the latest one was scheduled.
+    /// Tokens that were in flight when the latest step was scheduled.
     num_in_flight: usize,
+    /// Steps with tokens that may be in flight, by their numbers.
+    latest: VecDeque<(usize, usize)>,
     /// Whether the server had ended the request.
     has_ended: bool,
 }
@@ -54,11 +60,14 @@ struct Position {
 impl Position {
     /// Returns the tokens that the server knew when it scheduled the latest step: one that is not
     /// computed, unless a step that yields it was in flight.
-    fn num_known(&self, rules: Option<&Rules>) -> usize {
-        match rules.is_some_and(|rules| rules.is_async) {
-            true => (self.start + 1).saturating_sub(self.num_in_flight),
-            false => self.start + 1,
-        }
+    fn num_known(&self) -> usize {
+        (self.start + 1).saturating_sub(self.num_in_flight)
+    }
+
+    /// Counts the tokens of the steps from `first` on as in flight, and forgets earlier steps.
+    fn note_in_flight(&mut self, first: usize) {
+        self.latest.retain(|&(step, _)| step >= first);
+        self.num_in_flight = self.latest.iter().map(|&(_, num_tokens)| num_tokens).sum();
     }
 }
 
@@ -78,6 +87,8 @@ impl<'a, C: Cache> Follower<'a, C> {
             due: VecDeque::new(),
             parked: HashMap::new(),
             victims: VecDeque::new(),
+            num_steps: 0,
+            num_in_flight: 0,
         }
     }
 
@@ -91,6 +102,7 @@ impl<'a, C: Cache> Follower<'a, C> {
         let trace: &'a Trace = self.run.trace;
         let schedule: &'a Schedule = &trace.schedules()[index];
         self.schedule = index as u32;
+        self.num_in_flight = 0;
         self.reset();
         for event in &schedule.events {
             self.run.check_cancelled()?;
@@ -105,7 +117,8 @@ impl<'a, C: Cache> Follower<'a, C> {
                     let admitted = self.note_step(scheduled);
                     step(self, &admitted)?;
                 }
-                &ScheduleEvent::Preempted(number) => self.note_preempted(number),
+                ScheduleEvent::Preempted(preempted) => self.note_preempted(preempted),
+                &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
                 &ScheduleEvent::Ended(number) => self.note_ended(number),
             }
@@ -129,6 +142,7 @@ impl<'a, C: Cache> Follower<'a, C> {
         run.cache.step_starts();
         let mut step = StepClock::default();
         let mut budget = run.settings.max_batched_tokens;
+        self.take_in_outputs();
         let preempts = self.serve_running(&mut budget, &mut step)?;
         if !preempts {
             self.admit_due(&mut budget, &mut step)?;
@@ -166,9 +180,10 @@ impl<'a, C: Cache> Follower<'a, C> {
 
     /// Notes what the server did in a step. Returns the requests that it admitted.
     fn note_step(&mut self, scheduled: &[Scheduled]) -> Vec<usize> {
+        let first_in_flight = self.num_steps.saturating_sub(self.num_in_flight);
         for &index in &self.running {
             let position = self.positions.entry(index).or_default();
-            position.num_in_flight = position.end - position.start;
+            position.note_in_flight(first_in_flight);
             (position.start, position.end) = (position.end, position.end + 1);
         }
         let mut admitted = Vec::new();
@@ -179,13 +194,27 @@ impl<'a, C: Cache> Follower<'a, C> {
             position.start = start.map_or(position.start, |start| start as usize);
             position.end = position.start + num_tokens as usize;
             if is_new {
-                position.num_in_flight = 0;
+                position.note_in_flight(first_in_flight);
                 self.running.push(index);
                 admitted.push(index);
                 self.make_due(index);
             }
         }
+        self.count_step();
         admitted
+    }
+
+    /// Notes the tokens of a step that has any, for the time in which it is in flight.
+    fn count_step(&mut self) {
+        let mut has_tokens = false;
+        for index in &self.running {
+            let Some(position) = self.positions.get_mut(index) else { continue };
+            if position.end > position.start {
+                has_tokens = true;
+                position.latest.push_back((self.num_steps, position.end - position.start));
+            }
+        }
+        self.num_steps += usize::from(has_tokens);
     }
 
     /// Lets a request wait for its blocks, unless it runs.
@@ -203,10 +232,53 @@ impl<'a, C: Cache> Follower<'a, C> {
         }
     }
 
-    fn note_preempted(&mut self, number: u32) {
-        if let Some(&index) = self.requests.get(&(self.schedule, number)) {
-            self.running.retain(|&it| it != index);
-            self.victims.push_back(index);
+    fn note_preempted(&mut self, preempted: &Preempted) {
+        let Some(&index) = self.requests.get(&(self.schedule, preempted.request)) else { return };
+        self.running.retain(|&it| it != index);
+        self.victims.push_back(index);
+        let end = self.positions.get(&index).map(|position| position.end);
+        let is_here = |it: &ActiveRequest| it.index == index && Some(it.num_computed_tokens) == end;
+        if let Some(place) = self.run.running.iter().position(is_here) {
+            let num_settled = preempted.num_computed_tokens as usize;
+            self.take_in(place, preempted.num_tokens as usize, num_settled);
+        }
+    }
+
+    /// Takes in what the server sampled for running requests since the step before.
+    fn take_in_outputs(&mut self) {
+        for place in 0..self.run.running.len() {
+            let request = &mut self.run.running[place];
+            let Some(position) = self.positions.get(&request.index) else { continue };
+            if position.start < request.num_computed_tokens
+                && position.start >= request.num_prompt_tokens
+                && (position.end > position.start)
+            {
+                // Drafts that were rejected are computed again.
+                request.num_computed_tokens = position.start;
+            }
+            if request.num_computed_tokens == position.start {
+                let num_settled = position.start.saturating_sub(position.num_in_flight);
+                self.take_in(place, position.num_known(), num_settled);
+            }
+        }
+    }
+
+    /// Adds tokens to a running request until it has `num_known`. A scheduler that runs ahead or has
+    /// drafts caches the settled ones then, not with the next step.
+    fn take_in(&mut self, place: usize, num_known: usize, num_settled: usize) {
+        let run = &mut self.run;
+        let request = &mut run.running[place];
+        let known = &run.trace.requests()[request.index];
+        let num_known = num_known.min(known.prompt.len() + known.output_length);
+        if request.num_tokens >= num_known {
+            return;
+        }
+        while request.num_tokens < num_known {
+            request.generate(known, run.hash_sizes, &mut run.next_unique_token);
+        }
+        if run.settings.rules.as_ref().is_some_and(Rules::caches_late) {
+            let num_settled = num_settled.min(request.num_tokens - 1);
+            run.cache.cache(&request.view(), num_settled);
         }
     }
 
@@ -251,14 +323,13 @@ impl<'a, C: Cache> Follower<'a, C> {
     }
 
     /// Caches what a request's last output completed, which a scheduler that runs ahead or has
-    /// drafts does before it ends the request. An aborted one ends without that.
+    /// drafts does before it ends the request.
     fn cache_last_blocks(&mut self, index: usize) {
         let run = &mut self.run;
         let is_late = run.settings.rules.as_ref().is_some_and(Rules::caches_late);
         let known = &run.trace.requests()[index];
-        let is_aborted = known.recorded.is_none_or(|recorded| recorded.is_aborted);
         let Some(request) = run.running.iter_mut().find(|it| it.index == index) else { return };
-        if !is_late || is_aborted || known.output_length == 0 {
+        if !is_late || known.output_length == 0 {
             return;
         }
         while request.num_generated() < known.output_length {
@@ -355,27 +426,13 @@ impl<'a, C: Cache> Follower<'a, C> {
         let request = &mut self.run.running[place];
         let Some(position) = self.positions.get(&request.index) else { return 0 };
         let known = &self.run.trace.requests()[request.index];
-        if position.start < request.num_computed_tokens
-            && position.start >= request.num_prompt_tokens
-            && position.end > position.start
-        {
-            // Drafts that were rejected are computed again.
-            request.num_computed_tokens = position.start;
-        }
         let start = request.num_computed_tokens;
         let wanted = position.end.saturating_sub(start).min(budget);
-        let most_tokens = known.prompt.len() + known.output_length;
-        let num_known = match start == position.start {
-            true => position.num_known(self.run.settings.rules.as_ref()),
-            false => start + wanted,
-        };
-        let num_before = request.num_tokens;
-        while request.num_tokens < num_known.min(most_tokens) {
-            request.generate(known, self.run.hash_sizes, &mut self.run.next_unique_token);
-        }
-        if request.num_tokens > num_before + 1 && start == position.start {
-            // Accepted drafts were cached with the output that accepted them.
-            self.run.cache.cache(&request.view(), request.num_tokens - 1);
+        if start != position.start {
+            let num_known = (start + wanted).min(known.prompt.len() + known.output_length);
+            while request.num_tokens < num_known {
+                request.generate(known, self.run.hash_sizes, &mut self.run.next_unique_token);
+            }
         }
         match start == position.start && start + wanted == position.end {
             true => wanted,
@@ -403,10 +460,9 @@ impl<'a, C: Cache> Follower<'a, C> {
         let run = &mut self.run;
         let request = &run.running[place];
         let index = request.index;
-        let position = self.positions.get(&index).copied().unwrap_or_default();
-        let is_async = run.settings.rules.as_ref().is_some_and(|rules| rules.is_async);
-        let num_in_flight = if is_async { position.num_in_flight as isize } else { 0 };
-        let view = RequestView { num_in_flight_tokens: num_in_flight, ..request.view() };
+        let num_in_flight = self.positions.get(&index).map_or(0, |it| it.num_in_flight);
+        let num_in_flight_tokens = num_in_flight as isize;
+        let view = RequestView { num_in_flight_tokens, ..request.view() };
         let start = view.num_computed_tokens;
         let is_plain = num_new == 1 && start >= request.num_prompt_tokens;
         let skips = is_plain && start < request.next_call && slots.num_lookahead_tokens == 0;
@@ -459,7 +515,7 @@ impl<'a, C: Cache> Follower<'a, C> {
     fn admit_due(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<(), Stopped> {
         while *budget > 0 && self.run.running.len() < self.run.settings.concurrency {
             let Some(mut request) = self.due.pop_front() else { break };
-            let Some(&position) = self.positions.get(&request.index) else { continue };
+            let Some(position) = self.positions.get(&request.index) else { continue };
             let slots = self.slots(0, !self.run.running.is_empty());
             let run = &mut self.run;
             let known = &run.trace.requests()[request.index];
@@ -469,7 +525,8 @@ impl<'a, C: Cache> Follower<'a, C> {
             while was_admitted && request.num_tokens < position.end.min(most_tokens) {
                 request.generate(known, run.hash_sizes, &mut run.next_unique_token);
             }
-            let view = request.view();
+            let num_in_flight_tokens = position.num_in_flight as isize;
+            let view = RequestView { num_in_flight_tokens, ..request.view() };
             let num_replayed = run.settings.rules.as_ref().map_or(0, |it| it.prefix_replay_tokens);
             let (hit, num_new, fits) = step.time(&mut run.report.schedule, || {
                 let mut hit = match request.skips_reading {
@@ -516,7 +573,7 @@ fn first_tokens(
     request: &ActiveRequest,
     hit: &Hit,
     start: usize,
-    position: Position,
+    position: &Position,
     budget: usize,
 ) -> usize {
     let wanted = position.end.saturating_sub(start);

@@ -60,7 +60,12 @@ impl<'a> Setup<'a> {
         let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);
         let tokens_per_id =
             trace.tokens_per_stored_id().map_err(|unknown| Error::Config(unknown.to_string()))?;
-        let hash_sizes = HashSizes { block_size: managed.hash_block_size(), tokens_per_id };
+        let rules = settings.rules.as_ref();
+        let hash_sizes = HashSizes {
+            block_size: managed.hash_block_size(),
+            tokens_per_id,
+            num_lookahead_tokens: rules.map_or(0, |rules| rules.num_hash_lookahead_tokens),
+        };
         let has_pool = num_blocks.is_some();
         Ok(Self { trace, settings, control, config, has_pool, hash_sizes, chunks })
     }

@@ -23,7 +23,7 @@ pub use ids::HashIds;
 pub use prompt::Prompt;
 pub use reader::{FormatDetails, Reader};
 pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait};
-pub use schedule::{Event as ScheduleEvent, Recorded, ResetBefore, Schedule, Scheduled};
+pub use schedule::{Event as ScheduleEvent, Preempted, Recorded, ResetBefore, Schedule, Scheduled};
 pub use times::Unit;
 
 use crate::conversation::Conversation;

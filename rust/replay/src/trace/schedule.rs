@@ -27,7 +27,10 @@ pub enum Event {
     /// A step in which these requests differ from that.
     Step(Vec<Scheduled>),
     /// The next step preempts a request.
-    Preempted(u32),
+    Preempted(Preempted),
+    /// From the next step on, the outputs of so many earlier steps are not known when a step is
+    /// scheduled.
+    InFlight(u32),
     /// The prefix cache is emptied.
     Reset(Reset),
     /// A request releases its blocks.
@@ -41,6 +44,17 @@ pub struct Reset {
     pub preempts: bool,
     /// When it happened, in microseconds.
     pub time: u64,
+}
+
+/// A preemption of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preempted {
+    /// The request.
+    pub request: u32,
+    /// Tokens that it had.
+    pub num_tokens: u32,
+    /// Tokens that were computed, without those in flight.
+    pub num_computed_tokens: u32,
 }
 
 /// The part of a request in a step.
@@ -61,8 +75,6 @@ pub struct Recorded {
     pub schedule: u32,
     /// Its number in the schedule.
     pub number: u32,
-    /// Whether it was aborted.
-    pub is_aborted: bool,
 }
 
 /// A line of a recording that is no request.
@@ -78,7 +90,8 @@ enum Line {
 enum Entry {
     PlainSteps(u64),
     Step(Vec<Vec<u64>>),
-    Preempted { preempted: u64 },
+    Preempted { preempted: u64, tokens: u64, computed: u64 },
+    InFlight { in_flight: u64 },
 }
 
 impl Schedule {
@@ -134,7 +147,12 @@ impl Schedule {
 fn event(entry: Entry) -> Result<Event, LineError> {
     match entry {
         Entry::PlainSteps(count) => number(count).map(Event::PlainSteps),
-        Entry::Preempted { preempted } => number(preempted).map(Event::Preempted),
+        Entry::Preempted { preempted, tokens, computed } => Ok(Event::Preempted(Preempted {
+            request: number(preempted)?,
+            num_tokens: number(tokens)?,
+            num_computed_tokens: number(computed)?,
+        })),
+        Entry::InFlight { in_flight } => number(in_flight).map(Event::InFlight),
         Entry::Step(scheduled) => {
             scheduled.iter().map(|each| part(each)).collect::<Result<_, _>>().map(Event::Step)
         }

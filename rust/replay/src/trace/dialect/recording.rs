@@ -42,11 +42,10 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
             return Err(wrong("skips_cache", format!("is {value}; expected true or false")));
         }
     };
-    let is_aborted = given(fields, "status").is_some_and(|status| status == "aborted");
     for request in &mut reading.requests {
         request.wait = None;
         request.skips_reading = skips_reading;
-        request.recorded = number.map(|number| Recorded { schedule: 0, number, is_aborted });
+        request.recorded = number.map(|number| Recorded { schedule: 0, number });
     }
     Ok(())
 }
