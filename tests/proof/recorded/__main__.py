@@ -10,6 +10,9 @@ from kvoxide.vllm.environment.releases import installed_version
 from tests.proof.recorded.playing import as_format_1, replayed_hits
 from tests.proof.recorded.server import STEPS, serve
 
+# Share of the servers with adaptive retention whose sample may change what they hit.
+MOST_SAMPLED = 0.2
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.recorded", description=__doc__)
@@ -17,7 +20,7 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=20)
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each server")
     given = parser.parse_args()
-    num_different = num_close = 0
+    num_different = num_adaptive = num_sampled = 0
     print(
         "| seed | server hits | replay | format 1 | resets | skips | aborts | preempted | server |"
     )
@@ -30,19 +33,20 @@ def main() -> int:
             before = replayed_hits(
                 as_format_1(folder / "recorded", folder / "old"), folder / "json"
             )
-        if counted.is_exact or abs(sum(hits) - sum(counted.hits)) > 0.1 * sum(counted.hits):
+        if counted.is_exact:
             num_different += hits != counted.hits
         else:
-            num_close += hits != counted.hits
+            num_adaptive += 1
+            num_sampled += hits != counted.hits
         seen = counted.seen
         told = [seen[name] for name in ("reset", "skips", "abort", "preempted")]
         row = [seed, _sum(counted.hits), _sum(hits), _sum(before), *told, counted.text]
         print("|", " | ".join(map(str, row)), "|", flush=True)
     print(
         f"vLLM {installed_version()}: {given.servers} servers, {num_different} differ,"
-        f" {num_close} with drafts, lookahead or adaptive retention differ by at most 10 %"
+        f" and {num_sampled} of {num_adaptive} with adaptive retention, which samples by hash"
     )
-    return 1 if num_different else 0
+    return 1 if num_different or num_sampled > MOST_SAMPLED * num_adaptive else 0
 
 
 def _sum(hits: tuple[int, ...]) -> str:

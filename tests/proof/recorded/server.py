@@ -47,12 +47,9 @@ class Counted:
 
     @property
     def is_exact(self) -> bool:
-        """Whether a replay hits exactly as much: not with drafts, whose blocks are cached with the
-        output that accepts them, with hashes of tokens behind a block, or where the policy samples
-        by hash. There a few blocks may differ."""
-        has_drafts = self.plan.num_spec_tokens > 0
-        has_lookahead = self.plan.scenario.num_hash_lookahead_tokens > 0
-        return not (has_drafts or has_lookahead or self.policy == "adaptive")
+        """Whether a replay hits exactly as much. Adaptive retention samples blocks by their hashes,
+        which a recording does not have."""
+        return self.policy != "adaptive"
 
     @property
     def text(self) -> str:
