@@ -1,16 +1,22 @@
 """Chats at random times, on two data-parallel ranks: a replay predicts what their server did."""
 
+import json
+import random
 import re
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.proof.recorded.playing import as_format_1
 from tests.testing.traces import replay_json
 
 from .load import Chats, chat
 from .models import MAX_POSITIONS, write_slow_llama
-from .server import serving
+from .server import Server, serving
 from .test_http import by_rank, final_metrics
+from .workload import random_tokens
 
 CHATS = Chats(seed=1, num=120, per_second=3.0, message=300)
 RANKS = {
@@ -20,6 +26,12 @@ RANKS = {
     "num_gpu_blocks_override": 400,
 }
 assert CHATS.longest < MAX_POSITIONS
+RESETTING = {
+    "data_parallel_size": 1,
+    "max_model_len": MAX_POSITIONS,
+    "max_num_batched_tokens": 512,
+    "num_gpu_blocks_override": 200,
+}
 
 
 @pytest.mark.long
@@ -42,13 +54,52 @@ def test_chats_on_two_ranks_hit_and_wait_as_predicted(
     result = replay_json(tmp_path, folder, "--quiet")["results"][0]
     counted = by_rank(metrics, "hits")
     assert sum(counted) == sum(answer.num_cached_tokens for answer in answers) > 0
-    assert result["hit_tokens"] == pytest.approx(sum(counted), rel=0.01)
     instances = result["serving"]["instances"]
-    for instance, hits in zip(instances, counted, strict=True):
-        assert instance["hit_tokens"] == pytest.approx(hits, rel=0.01)
-    predicted = result["serving"]["time_to_first_token"]["p50"]
+    assert [instance["hit_tokens"] for instance in instances] == counted
+    timed = replay_json(tmp_path, folder, "--quiet", "--arrivals", "trace")["results"][0]
+    assert timed["hit_tokens"] == pytest.approx(sum(counted), rel=0.01)
+    predicted = timed["serving"]["time_to_first_token"]["p50"]
     measured = quantile_of_histogram(waits, 0.5)
     assert predicted == pytest.approx(measured, rel=0.5), (predicted, measured)
+
+
+@pytest.mark.parametrize("mode", ["off", "require"])
+def test_resets_and_prompt_logprobs_are_replayed_as_they_were(
+    mode: str, models: Path, tmp_path: Path
+) -> None:
+    """Requests that ask for logprobs of their prompt do not read the cache."""
+    folder, log = tmp_path / "recorded", tmp_path / "log"
+    variables = {"KVOXIDE_RECORD": str(folder)}
+    rng = random.Random(7)
+    prompts = [random_tokens(rng, 480) for _ in range(4)]
+    with serving("llama", mode, models, log, RESETTING, variables) as server:
+        server.wait_until_it_serves()
+        for turn in range(12):
+            if turn in (4, 9):
+                server.reset_prefix_cache()
+            # Several at once: a step has prefills and decodes.
+            with ThreadPoolExecutor(4) as pool:
+                asks = [(prompt, (turn + n) % 3 == 0) for n, prompt in enumerate(prompts)]
+                list(pool.map(lambda ask: complete(server, *ask), asks))
+        metrics = final_metrics(server, 12 * len(prompts))
+        assert server.stop() == 0
+    counted = sum(by_rank(metrics, "hits", num_ranks=1))
+    assert counted > 0
+    assert replay_json(tmp_path, folder, "--quiet")["results"][0]["hit_tokens"] == counted
+    old = as_format_1(folder, tmp_path / "old")
+    assert replay_json(tmp_path, old, "--quiet")["results"][0]["hit_tokens"] > counted
+
+
+def complete(server: Server, prompt: list[int], wants_logprobs: bool) -> None:
+    asked = {"model": "llama", "prompt": prompt, "max_tokens": 20, "ignore_eos": True}
+    asked |= {"prompt_logprobs": 1} if wants_logprobs else {}
+    server.read(
+        urllib.request.Request(
+            server.url + "/v1/completions",
+            data=json.dumps(asked).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+    )
 
 
 def quantile_of_histogram(samples: dict[str, float], share: float) -> float:
