@@ -12,6 +12,7 @@ from kvoxide.model.folder import config_file, has_beside, read_object
 from kvoxide.model.mistral_format import from_mistral_format, is_mistral_format
 from kvoxide.model.precision import model_dtype
 from kvoxide.model.quantization import Quantization, read_quantization
+from kvoxide.model.serving import is_for_embeddings, note_on_embeddings, require_causal
 
 _SEEING: Final = "ForConditionalGeneration"
 _TEXT: Final = "text_config"
@@ -40,7 +41,8 @@ class Config:
     """A model's configuration: the class that vLLM would load, the fields of its language model and
     of the whole.
 
-    ``dtype`` is the model's precision, ``quantization`` that of its KV cache.
+    ``dtype`` is the model's precision, ``quantization`` that of its KV cache. ``embeddings`` is a
+    note if vLLM serves the model for embeddings, else empty.
     """
 
     architecture: str
@@ -48,6 +50,7 @@ class Config:
     dtype: str
     quantization: Quantization
     whole: Fields
+    embeddings: str = ""
 
     @property
     def is_text(self) -> bool:
@@ -56,7 +59,10 @@ class Config:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on what the model's own code could change."""
+        """Notes on what a server would do otherwise."""
+        return (*self._notes_on_code(), *filter(None, [self.embeddings]))
+
+    def _notes_on_code(self) -> tuple[str, ...]:
         if not self.text.is_whole:
             return _note_on_absent(self.text.assumed)
         code = self.whole.get("auto_map")
@@ -101,12 +107,16 @@ def read_config(path: Path) -> Config:
         )
     transformers_classes.settle_rope(source, config, text)
     architecture = _architecture(file, config, values)
+    whole, language = Fields(source, config, is_whole), Fields(source, text, is_whole)
+    require_causal(whole, language)
+    is_pooling = is_for_embeddings(file, architecture)
     return Config(
         architecture,
-        Fields(source, text, is_whole),
-        _dtype(source, config, text),
+        language,
+        _dtype(source, config, text, is_pooling=is_pooling),
         read_quantization(file, values),
-        Fields(source, config, is_whole),
+        whole,
+        note_on_embeddings(file, architecture) if is_pooling else "",
     )
 
 
@@ -129,6 +139,11 @@ def _built(source: str, values: Mapping[str, Any]) -> tuple[Any, bool]:
     model_type = own_classes.READ_AS.get(model_type, model_type)
     if transformers_classes.knows(model_type):
         return transformers_classes.build(source, values, model_type), True
+    if transformers_classes.knows(model_type.lower()):
+        raise ConfigError(
+            f"{source}: model_type is {model_type!r}, which Transformers does not know. It knows"
+            f" {model_type.lower()!r}; correct the file"
+        )
     return transformers_classes.build(source, values, None), False
 
 
@@ -170,6 +185,8 @@ def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  #
     named = getattr(config, "architectures", None)
     model_type = values.get("model_type")
     named = named or [_base_class(model_type)]
+    if isinstance(named, str):
+        raise ConfigError(f"{file}: architectures is {named!r}; write it as a list, [{named!r}]")
     if not isinstance(named, list) or not isinstance(named[0], str):
         raise UnknownModelError(
             f"{file} names no class of a model in architectures, and Transformers has none for the"
@@ -188,12 +205,12 @@ def _base_class(model_type: object) -> str | None:
     return transformers_classes.base_class(model_type)
 
 
-def _dtype(source: str, config: Any, text: Any) -> str:  # noqa: ANN401
+def _dtype(source: str, config: Any, text: Any, *, is_pooling: bool) -> str:  # noqa: ANN401
     """Return the precision that vLLM computes in; that of the first part that names one counts."""
     parts = [config, text, *(getattr(config, name, None) for name in _WITH_DTYPE)]
     named = (_named_dtype(part) for part in parts)
     found = next((str(each) for each in named if each is not None), None)
-    return model_dtype(source, found, str(config.model_type))
+    return model_dtype(source, found, str(config.model_type), is_pooling=is_pooling)
 
 
 def _named_dtype(part: Any) -> Any:  # noqa: ANN401

@@ -7,9 +7,6 @@ from kvoxide.model import gpu as gpus
 from kvoxide.model.precision import AUTO, CACHE_DTYPES
 from kvoxide.model.quantization import NVFP4
 
-# Steps in flight of vLLM's scheduler, which schedules one while another runs.
-_CONCURRENT_STEPS = 2
-
 
 @dataclass(frozen=True)
 class Deployment:
@@ -19,7 +16,8 @@ class Deployment:
     model. ``block_size`` is in tokens, None for vLLM's choice. ``max_model_len`` is in tokens, None
     for what the configuration says. ``max_batched_tokens`` are scheduled in a step at most. ``gpu``
     is one of :data:`~kvoxide.model.gpu.GPUS`. ``max_num_seqs`` requests run at a time, None where
-    that is not known. Raises :class:`~kvoxide.ConfigError`.
+    that is not known. Without ``async_scheduling``, a stage schedules no step while it runs another
+    one. Raises :class:`~kvoxide.ConfigError`.
     """
 
     tensor_parallel: int = 1
@@ -30,6 +28,7 @@ class Deployment:
     max_batched_tokens: int = 8192
     gpu: str = gpus.DEFAULT
     max_num_seqs: int | None = None
+    async_scheduling: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what no server can be told."""
@@ -55,6 +54,5 @@ class Deployment:
     @property
     def max_in_flight_tokens(self) -> int:
         """Tokens that are scheduled and not yet computed, at most."""
-        stages = self.pipeline_parallel
-        steps = _CONCURRENT_STEPS if stages == 1 else stages + 1
+        steps = self.pipeline_parallel + self.async_scheduling
         return steps * self.max_batched_tokens

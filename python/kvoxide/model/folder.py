@@ -1,5 +1,6 @@
 """The files of a model's folder, as JSON objects: one by one, whole or not at all."""
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ _BESIDE: Final = (
     "processor_config.json",
     "video_preprocessor_config.json",
 )
+_LFS: Final = b"version https://git-lfs"
+_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # More than any configuration has, lists of quantized layers included.
 _MAX_BYTES: Final = 64 * 2**20
 
@@ -46,14 +49,38 @@ def read_object(file: Path) -> dict[str, Any]:
                 f"{file} has {file.stat().st_size:,} bytes; a configuration has at most"
                 f" {_MAX_BYTES:,}"
             )
-        values = json.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        values = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not JSON: {error}") from None
+        raise ConfigError(f"{file} is not JSON: {_not_json(content, error)}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds no JSON object")
+        raise ConfigError(
+            f"{file} holds no JSON object, but a {type(values).__name__}. vLLM reads an object of"
+            " fields; copy the file again from the model's publisher"
+        )
     return values
+
+
+def _not_json(content: bytes, error: Exception) -> str:
+    """Return what the content of a file is, if it is no JSON, and what to do."""
+    start = content[:64].lstrip()
+    if not start:
+        return "it is empty. Copy the file again from the model's publisher"
+    if start.startswith(_LFS):
+        return "it is a pointer of Git LFS. Run `git lfs pull` in its folder"
+    if start.startswith(b"<"):
+        return "it is a web page. Download the file itself"
+    if start.startswith(_MARKS):
+        return (
+            "it begins with a byte order mark, which vLLM does not read. Save it as UTF-8 without"
+            " that mark"
+        )
+    if isinstance(error, RecursionError):
+        return "its objects are nested too deeply"
+    return str(error).partition(";")[0]
 
 
 def model_files(path: Path) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """The KV cache of a model: its groups and their blocks, as vLLM 0.33.0 would make them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from kvoxide.model.config import read_config
 from kvoxide.model.context_length import max_model_len
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.families import family_of
+from kvoxide.model.families.rotary import require_rotary
 from kvoxide.model.families.sharding import require_shared_encoder
 from kvoxide.model.gpu import GPUS
 from kvoxide.model.grouping import LayerGroup, group_layers
@@ -17,7 +18,8 @@ from kvoxide.model.hits import hit_tokens
 from kvoxide.model.layers import LayerCache
 from kvoxide.model.memory import block_bytes, num_blocks, require_states
 from kvoxide.model.precision import AUTO
-from kvoxide.model.quantization import Quantization
+from kvoxide.model.quantization import Quantization, require_known_method
+from kvoxide.model.serving import note_on_encoder
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
     if not family.applies_scheme:
         quantization = quantization.without_scheme(config.architecture)
     deployment = (deployment or Deployment()).for_checkpoint(quantization.cache_dtype)
+    if config.embeddings:
+        deployment = replace(deployment, async_scheduling=False)
     _require_hopper(deployment)
     if deployment.pipeline_parallel > 1 and not family.has_stages:
         raise ConfigError(
@@ -133,19 +137,23 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
             " pipeline_parallel to 1"
         )
     require_shared_encoder(config.whole, deployment.tensor_parallel)
+    require_rotary(config.text)
+    require_known_method(config.whole.source, config.quantization)
     kernels = family.kernels_of(config)
     layers = with_block_sizes(family.layers(config, deployment), kernels, deployment)
     groups = group_layers(layers, is_packed=kernels.is_packed)
+    length = max_model_len(config, deployment.max_model_len)
+    encoder = note_on_encoder(config.whole, config.text, deployment, length)
     return ModelPlan(
         config.architecture,
         tuple(groups),
         block_bytes(groups, len(layers), deployment),
-        max_model_len(config, deployment.max_model_len),
+        length,
         deployment,
         config.dtype,
         quantization,
         family.cache_dtype,
-        config.notes,
+        (*config.notes, *filter(None, [encoder])),
     )
 
 

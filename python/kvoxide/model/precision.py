@@ -23,19 +23,28 @@ _STORED: Final = ("float", "double", "float32", "float64", "uint8", "int8", "int
 _NOT_IN_FLOAT16: Final = ("gemma2", "gemma3", "gemma3_text", "glm4")
 
 
-def model_dtype(source: str, named: str | None, model_type: str) -> str:
+def model_dtype(
+    source: str, named: str | None, model_type: str, *, is_pooling: bool = False
+) -> str:
     """Return the precision that vLLM 0.33.0 computes in on a Hopper GPU.
 
-    It is bfloat16 where the weights are stored in a precision that it does not compute in, and
-    where none is ``named``. Raises :class:`~kvoxide.ConfigError` for an unknown name.
+    Where the weights are stored in a precision that it does not compute in, and where none is
+    ``named``, it is bfloat16; for embeddings (``is_pooling``) float16. Raises
+    :class:`~kvoxide.ConfigError` for an unknown name.
     """
-    name = (named or _BFLOAT16).removeprefix("torch.")
+    float16 = _BFLOAT16 if model_type in _NOT_IN_FLOAT16 else _FLOAT16[0]
+    if named is None:
+        return float16 if is_pooling else _BFLOAT16
+    name = named.removeprefix("torch.")
     if name in _FLOAT16:
-        return _BFLOAT16 if model_type in _NOT_IN_FLOAT16 else _FLOAT16[0]
-    if name == _BFLOAT16 or name in _STORED or name.startswith("float8_"):
+        return float16
+    if name == _BFLOAT16:
         return _BFLOAT16
+    if name in _STORED or name.startswith("float8_"):
+        return float16 if is_pooling else _BFLOAT16
     raise ConfigError(
-        f"{source}: dtype is {name!r}, which is no precision of PyTorch such as bfloat16"
+        f"{source}: dtype is {name!r}, which is no precision of PyTorch such as bfloat16."
+        " Correct dtype, or torch_dtype, in the file"
     )
 
 

@@ -29,18 +29,28 @@ _PARTS: Final = ("text_config", "llm_config")
 # Types whose class takes the quantization of its language model for its own.
 _LIFTING: Final = ("kimi_k3",)
 _STRATEGIES: Final = ("tensor", "attn_head")
+# Methods that a checkpoint can name and vLLM 0.33.0 loads.
+_KNOWN_NAMES: Final = """
+    auto-awq auto-gptq auto-round awq awq-marlin compressed-tensors deepseek-v4-fp8
+    experts-int8 fp8 gpt-oss-mxfp4 gptq gptq-marlin humming inc modelopt modelopt-fp4
+    modelopt-mixed modelopt-mxfp8 moe-wna16 mxfp4 mxfp8 quark torchao
+"""
+_KNOWN: Final = frozenset(_KNOWN_NAMES.split())
+_DEPRECATED: Final = ("fbgemm-fp8", "fp-quant")
 
 
 @dataclass(frozen=True)
 class Quantization:
     """``cache_dtype`` is None where the cache has the model's precision. ``source`` is the file
     that was read, ``note`` says what was found and is not used. ``is_scheme`` says that it is a
-    scheme of LLM Compressor, which the layers apply; ModelOpt's applies to the whole cache."""
+    scheme of LLM Compressor, which the layers apply; ModelOpt's applies to the whole cache.
+    ``method`` is how the weights are quantized, empty if that is not said."""
 
     cache_dtype: str | None
     source: str = ""
     note: str = ""
     is_scheme: bool = False
+    method: str = ""
 
     def without_scheme(self, architecture: str) -> "Quantization":
         """Return the same for a class whose layers apply no scheme."""
@@ -122,8 +132,25 @@ def _checked(read: Quantization, config: Path, beside: Mapping[str, Any] | None)
 
 
 def _read(source: str, name: str, config: Mapping[str, Any]) -> Quantization:
-    is_scheme = _method(source, config) == _LLM_COMPRESSOR
-    return Quantization(_cache_dtype(source, config), name, is_scheme=is_scheme)
+    method = _method(source, config)
+    cache_dtype = _cache_dtype(source, config)
+    return Quantization(cache_dtype, name, is_scheme=method == _LLM_COMPRESSOR, method=method)
+
+
+def require_known_method(source: str, quantization: Quantization) -> None:
+    """Raise :class:`~kvoxide.ConfigError` for weights that vLLM 0.33.0 does not load by itself."""
+    method = quantization.method
+    if method in _DEPRECATED:
+        raise ConfigError(
+            f"{source}: quant_method is {method!r}. vLLM 0.33.0 refuses it without"
+            " --allow-deprecated-quantization. To plan for that, remove quantization_config"
+        )
+    if method and method not in _KNOWN:
+        raise ConfigError(
+            f"{source}: quant_method is {method!r}, which vLLM 0.33.0 does not know. To plan for"
+            " a server with a plugin for it, remove quantization_config; the KV cache does not"
+            " depend on how weights are quantized"
+        )
 
 
 def _cache_dtype(source: str, config: Mapping[str, Any]) -> str | None:

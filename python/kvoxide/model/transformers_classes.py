@@ -14,9 +14,9 @@ from typing import Any, Final
 from kvoxide._core import ConfigError
 from kvoxide.model import rope
 from kvoxide.model.fields import MAX_LAYERS
+from kvoxide.model.refusals import refusal
 
 _ADVICE: Final = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
-_MAX_REASON: Final = 400
 # Fields that Transformers makes lists of.
 _COUNTS: Final = re.compile(r"\w*layers?|depth|num_labels|\w*num_blocks")
 
@@ -53,7 +53,7 @@ def build(source: str, values: Mapping[str, Any], model_type: str | None) -> Any
             _name_text_config(config)
             return config
         except Exception as error:
-            raise _refusal(source, error) from None
+            raise refusal(source, error) from None
 
 
 def text_config(source: str, config: Any) -> Any:  # noqa: ANN401
@@ -61,7 +61,7 @@ def text_config(source: str, config: Any) -> Any:  # noqa: ANN401
     try:
         return config.get_text_config()
     except ValueError as error:
-        raise _refusal(source, error) from None
+        raise refusal(source, error) from None
 
 
 def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
@@ -74,12 +74,25 @@ def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
             try:
                 rope.settle(config)
             except Exception as error:
-                raise _refusal(source, error) from None
+                raise refusal(source, error) from None
 
 
 def require_sane(source: str, values: Mapping[str, Any]) -> None:
-    """Raise :class:`~kvoxide.ConfigError` for more layers than any model has: Transformers lists
-    each of them."""
+    """Raise :class:`~kvoxide.ConfigError` for more layers than any model has, as Transformers lists
+    each of them, and for a quantization of another form than vLLM reads."""
+    quantization = values.get("quantization_config")
+    if quantization is not None and not isinstance(quantization, Mapping):
+        raise ConfigError(
+            f"{source}: quantization_config is {str(quantization)[:80]!r}, which vLLM cannot read."
+            ' It is an object, such as {"quant_method": "awq", ...}'
+        )
+    if isinstance(quantization, Mapping):
+        method = quantization.get("quant_method", "")
+        if not isinstance(method, str):
+            raise ConfigError(
+                f"{source}: quant_method is {method!r}, which vLLM cannot read. It is the name of a"
+                ' method, such as "awq"'
+            )
     for name, value in values.items():
         if isinstance(value, Mapping):
             require_sane(f"{source}: {name}", value)
@@ -125,11 +138,3 @@ def _quietly() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(verbosity)
-
-
-def _refusal(source: str, error: Exception) -> ConfigError:
-    import transformers
-
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = (" ".join(lines) or type(error).__name__)[:_MAX_REASON]
-    return ConfigError(f"{source}: Transformers {transformers.__version__} refuses it: {reason}")

@@ -271,6 +271,42 @@ def run(code: str, *arguments: str | Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("name", [None, "Qwen3MoeModel"])
+def test_a_base_class_is_planned_for_embeddings(tmp_path: Path, name: str | None) -> None:
+    config = of_class("Qwen3MoeForCausalLM", "qwen3_moe", dtype="float32")
+    assert plan(tmp_path, config).dtype == "bfloat16"
+    made = plan(tmp_path, {**config, "architectures": name and [name]})
+    assert (made.architecture, made.dtype) == ("Qwen3MoeModel", "float16")
+    assert made.deployment.max_in_flight_tokens == made.deployment.max_batched_tokens
+    assert "vLLM serves a Qwen3MoeModel for embeddings" in made.notes[-1]
+
+
+def test_a_folder_of_sentence_transformers_is_planned_for_embeddings(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]")
+    made = plan(tmp_path, {**LLAMA, "dtype": "float32"})
+    assert (made.dtype, made.deployment.async_scheduling) == ("float16", False)
+    assert "vLLM serves a folder with a modules.json for embeddings" in made.notes[0]
+
+
+def test_an_encoder_switches_prefix_caching_off_or_is_refused(tmp_path: Path) -> None:
+    config = {**LLAMA, "is_encoder_decoder": True}
+    (note,) = plan(tmp_path, config).notes
+    assert "is_encoder_decoder is true; vLLM switches prefix caching off" in note
+    with pytest.raises(ConfigError, match="refuses a max_model_len 1,024 above 512 batched tokens"):
+        plan(tmp_path, config, max_batched_tokens=512)
+
+
+def test_an_unknown_precision_is_named_the_same_without_torch(tmp_path: Path) -> None:
+    write(tmp_path, {**LLAMA, "dtype": "bf16"})
+    code = (
+        "import sys, kvoxide, kvoxide.model\n"
+        "sys.modules['torch'] = None\n"
+        "try: kvoxide.model.plan_model(sys.argv[1])\n"
+        "except kvoxide.ConfigError as error: print(error)"
+    )
+    assert "dtype is 'bf16', which is no precision of PyTorch such as" in run(code, tmp_path)
+
+
 def test_transformers_is_imported_when_a_model_is_read(tmp_path: Path) -> None:
     write(tmp_path, LLAMA)
     code = (

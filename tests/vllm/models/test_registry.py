@@ -14,12 +14,21 @@ from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
 
 from .registry import recorded
-from .registry.comparing import DIFFERENT, EQUAL, compare, our_answer
+from .registry.comparing import (
+    DIFFERENT,
+    EQUAL,
+    NOT_BUILT,
+    ONLY_VLLM_REFUSES,
+    REFUSED,
+    compare,
+    our_answer,
+)
 from .registry.variants import VARIANTS
 
 # Reading all folders takes a minute: a test run reads every fourth, tests/run.sh long recorded all.
 EVERY = 4
 MIN_EQUAL = 30
+MIN_EDITED_EQUAL = 120
 # Asked again by the tests: models that vLLM builds within seconds.
 AGAIN = (
     ("Qwen3ForCausalLM", "defaults left out"),
@@ -48,6 +57,37 @@ def test_a_plan_is_that_of_vllm_or_refused_with_a_reason(variant: str) -> None:
     )
     assert all(each.ours["refused"] for each in found if "refused" in each.ours)
     assert sum(each.result == EQUAL for each in found) > MIN_EQUAL
+
+
+def test_an_edited_folder_is_read_as_vllm_reads_it_or_refused() -> None:
+    by_result: dict[str, set[str]] = {}
+    for each in compare(recorded.read(recorded.EDITED)):
+        by_result.setdefault(each.result, set()).add(each.row["class"])
+        if each.result == NOT_BUILT and "refused" not in each.ours:
+            by_result.setdefault("answered", set()).add(each.row["class"])
+    assert DIFFERENT not in by_result
+    assert len(by_result[EQUAL]) >= MIN_EDITED_EQUAL
+    # vLLM's reasons are sizes of weights, FlashInfer's kernels, and a precision of the weights.
+    assert by_result[ONLY_VLLM_REFUSES] == {
+        "ModelOpt's weights and KV cache in NVFP4",
+        "Quark with a scheme of its own for keys and values",
+        "Qwen2.5-VL in AWQ",
+        "GptOssModel in float32",
+        "quant_method mxfp8",
+    }
+    # TorchAO is not installed; a vocabulary of 10**18 tokens has no weights.
+    assert by_result["answered"] == {"TorchAO", "quant_method torchao", "vocab_size 10**18"}
+    assert by_result[REFUSED] == {
+        "sliding_window -1",
+        "sliding_window true",
+        "dtype 16",
+        "two classes, the first unknown",
+        "LlamaForSequenceClassification",
+        "Qwen3ForSequenceClassification",
+        "gemma3_text without a class",
+        "gemma3_text without a class, in float32",
+        "Pixtral in params.json",
+    }
 
 
 def test_every_class_is_recorded_in_every_variant() -> None:

@@ -34,7 +34,7 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         config = building.vllm_config(question["folder"], question["options"])
         return found | building.answer(config)
     except (ValueError, NotImplementedError, AssertionError) as error:
-        return found | judged(_reason(error), _cause(error))
+        return found | judged(reason_of(error), cause_of(error))
 
 
 def judged(reason: str, cause: str = "") -> dict[str, str]:
@@ -51,7 +51,7 @@ def judged(reason: str, cause: str = "") -> dict[str, str]:
     return {"refused": reason}
 
 
-def _cause(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """Return the message of the error that vLLM raised first, or why it could not load a class."""
     from kvoxide.model.asked import stand_in
 
@@ -65,7 +65,7 @@ def _cause(error: BaseException) -> str:
     return ""
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The message; of a collection of errors, as Pydantic raises it, the first."""
     errors = getattr(error, "errors", None)
     message = str(errors()[0]["msg"]).removeprefix("Value error, ") if errors else str(error)

@@ -323,8 +323,13 @@ def family_of(config: Config) -> Family:
 
 def _similar(architecture: str) -> str:
     """Return the known classes whose names are most similar."""
-    names = get_close_matches(architecture, FAMILIES, n=3)
+    stems = {_stem(name): name for name in FAMILIES}
+    names = [stems[stem] for stem in get_close_matches(_stem(architecture), stems, n=3)]
     return f"; similar names that are known: {', '.join(names)}" if names else ""
+
+
+def _stem(name: str) -> str:
+    return next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end)), name)
 
 
 def _names(architecture: str) -> list[str]:

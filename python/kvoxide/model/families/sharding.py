@@ -54,8 +54,15 @@ def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
 
 
 def _total(text: Fields, heads: int) -> int:
-    name = next((name for name in _KV_HEADS if text.has(name)), "num_key_value_heads")
-    return text.count(name, heads)
+    name = next((name for name in _KV_HEADS if text.has(name)), None)
+    if name is None:
+        return text.count("num_key_value_heads", heads)
+    if text.get(name) is None:
+        raise ConfigError(
+            f"{text.source} has no {name}, and the class of the configuration has no default for"
+            " it. vLLM refuses it then; add it to the file"
+        )
+    return text.count(name)
 
 
 def head_size(text: Fields) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kvoxide.model import GPUS
 from kvoxide.model.asked import building, stand_in
-from kvoxide.model.asked.process import _cause, _reason, judged
+from kvoxide.model.asked.process import cause_of, judged, reason_of
 
 from ..asking import plan
 from ..cases import MAX_BATCHED_TOKENS
@@ -110,7 +110,7 @@ def _answer_or_error(folder: Path, files: Folder) -> dict[str, Any]:
     try:
         return _answer(folder)
     except (ValueError, NotImplementedError, AssertionError) as error:
-        return judged(_reason(error)[:MAX_REASON], _cause(error))
+        return judged(reason_of(error)[:MAX_REASON], cause_of(error))
     except BaseException as error:
         return {"failed": f"{type(error).__name__}: {error}"[:MAX_REASON]}
 

@@ -9,6 +9,8 @@ from typing import Any
 Row = dict[str, Any]
 
 FILE = Path(__file__).with_name("answers.jsonl.xz")
+# Folders in the forms that people have: quantized, edited, cut and damaged ones.
+EDITED = Path(__file__).with_name("edited.jsonl.xz")
 
 
 def read(file: Path = FILE) -> list[Row]:

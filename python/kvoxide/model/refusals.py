@@ -1,0 +1,53 @@
+"""What Transformers says of values that it refuses, in plain words."""
+
+import re
+from typing import Final
+
+from kvoxide._core import ConfigError
+
+_MAX_REASON: Final = 400
+_KIND: Final = re.compile(
+    r"Field '(\w+)' expected (\w+), got (\w+) \(value: (.{0,80}?)\)(?=;|\s|$)"
+)
+_DTYPE: Final = re.compile(r"module 'torch' has no attribute '(.*)'")
+_RULE: Final = re.compile(r"Class validation error for validator '\w+': \w+: ")
+_KINDS: Final = {
+    "int": "an integer",
+    "float": "a number with a decimal point",
+    "str": "a text",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "an object",
+    "NoneType": "null",
+}
+# Names that the file may have instead.
+_NAMES: Final = {"rope_parameters": "rope_parameters (rope_scaling)"}
+
+
+def refusal(source: str, error: Exception) -> ConfigError:
+    """Return an error that names the file, the field and what it can be; vLLM, which reads the file
+    with Transformers too, refuses it with the ``error``."""
+    import transformers
+
+    text = " ".join(str(error).split()) or type(error).__name__
+    release = f"Transformers {transformers.__version__}"
+    found = _KIND.findall(text)
+    if found:
+        name, _, kind, value = found[0]
+        name = _NAMES.get(name, name)
+        value = "null" if value == "None" else f"{value} ({_KINDS.get(kind, kind)})"
+        taken = [_KINDS.get(each[1], each[1]) for each in found]
+        return ConfigError(
+            f"{source}: {name} is {value}; {release}, with which vLLM reads it, takes"
+            f" {' or '.join(dict.fromkeys(taken))}. Correct {name} in the file"
+        )
+    dtype = _DTYPE.search(text)
+    if dtype is not None:
+        return ConfigError(
+            f"{source}: dtype is {dtype[1]!r}, which is no precision of PyTorch such as bfloat16."
+            " Correct dtype, or torch_dtype, in the file"
+        )
+    reason = _RULE.sub("", text).strip('"')[:_MAX_REASON]
+    return ConfigError(
+        f"{source}: {release} refuses it, and so does vLLM: {reason}. Correct the file"
+    )
