@@ -21,6 +21,7 @@ _MARKS: Final = (
 )
 _TABLE: Final = "export it as CSV or Parquet"
 _UNPACK: Final = "unpack it first"
+_RECORD: Final = "record the server with KVOXIDE_RECORD"
 # Kinds of files that are not read: their first bytes, their names and what helps.
 _OTHERS: Final = (
     (b"SQLite format 3\x00", "an SQLite database", _TABLE),
@@ -36,6 +37,12 @@ _OTHERS: Final = (
     (b"7z\xbc\xaf", "a 7z archive", _UNPACK),
     (b"Rar!", "a RAR archive", _UNPACK),
     (b"\x04\x22\x4d\x18", "an LZ4 file", _UNPACK),
+    (b"version https://git-lfs", "a pointer of Git LFS", "get the file itself with git lfs pull"),
+    (b"<!DOCTYPE", "a web page", "check the address that it was downloaded from"),
+    (b"<!doctype", "a web page", "check the address that it was downloaded from"),
+    (b"<html", "a web page", "check the address that it was downloaded from"),
+    (b"<?xml", "an XML file", _TABLE),
+    (b"# HELP ", "a page of Prometheus metrics: sums over all requests", _RECORD),
 )
 _IGNORED: Final = ("__MACOSX/",)
 _ENDINGS: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
@@ -77,6 +84,8 @@ def _check_text(head: bytes) -> None:
             raise ContainerError(f"is {what}; {advice}")
     if b"\x00" in head:
         raise ContainerError(f"is binary data of an unknown kind; {_TABLE}, or as JSON lines")
+    if head.count(b"\r") > 1 and b"\n" not in head:
+        raise ContainerError(r"has lines that end with CR alone; convert them: tr '\r' '\n'")
 
 
 def _encoding(head: bytes) -> str | None:

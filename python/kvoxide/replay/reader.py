@@ -153,11 +153,13 @@ class _Lines(Lines):
         self._name = name
         self._first_other_line: int | None = None
         self._is_cut = False
+        self._is_empty = False
         self.notes: list[str] = []
 
     def read(self, lines: Iterable[bytes], limit: int | None) -> None:
         source = iter(lines)
         first = list(islice(source, _NUM_FIRST))
+        self._is_empty = all(line.isspace() for line in first)
         if self.trace.find_format([line for line in first if not line.isspace()]):
             source = chain(first, source)
         else:
@@ -194,10 +196,9 @@ class _Lines(Lines):
                 self.bad_lines += left_out
                 self.first_bad_line = self.first_bad_line or message
         if len(self.trace) == 0:
-            notes = "".join(f"; {note}" for note in self.trace.notes)
-            raise TraceFileError(
-                f"{self._name} holds no request; bad lines: {self.bad_lines}{notes}"
-            )
+            bad = f"bad lines: {self.bad_lines}; {self.first_bad_line}" if self.bad_lines else ""
+            what = f"{self._name} is empty" if self._is_empty else f"{self._name} holds no request"
+            raise TraceFileError("; ".join(filter(None, (what, bad, *self.trace.notes))))
 
     def check_ids(self) -> None:
         """Raise where the lengths do not tell how many tokens an id stands for."""

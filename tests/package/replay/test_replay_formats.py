@@ -134,7 +134,7 @@ def test_waits_without_end_are_refused_or_left_out(tmp_path: Path) -> None:
         read_trace(path)
     file = read_trace(path, skip_bad=True)
     assert (len(file.trace), file.bad_lines) == (1, 2)
-    with pytest.raises(TraceFileError, match="holds no request; bad lines: 0"):
+    with pytest.raises(TraceFileError, match=r"holds no request$"):
         read_trace(path, limit=2)
     circle = write_trace(tmp_path / "circle", lines([{**first, "wait_for": ["b"]}, behind]))
     with pytest.raises(TraceFileError, match="wait for each other in a circle: 1, 2"):

@@ -118,7 +118,7 @@ def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n\n", gzip.compress(b"", mtime=0), zstd(b"")])
 def test_an_empty_trace_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = write_trace(tmp_path / "empty", content)
-    with pytest.raises(TraceFileError, match="empty holds no request"):
+    with pytest.raises(TraceFileError, match="empty is empty"):
         read_trace(path)
 
 

@@ -30,7 +30,7 @@ def recorded_files(name: str, shown: str) -> list[Path]:
         if not files:
             raise TraceFileError(
                 f"cannot read {shown}: the directory has no files {pattern(REQUESTS)}, as a server"
-                " with KVOXIDE_RECORD writes them"
+                " with KVOXIDE_RECORD writes them; of other traces, name the file"
             )
         return files
     return [path] if path.is_file() and _is_recorded(path) else []

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::dialect::{
-    AIPERF, COLUMNS, ColumnsError, Dialect, Form, Header, MOONCAKE, Roles, Table, paths, roles_of,
-    unknown,
+    AIPERF, COLUMNS, ColumnsError, Dialect, Form, Header, MOONCAKE, Role, Roles, Table, paths,
+    report_of_columns, roles_of, unknown,
 };
 use super::fields::{Fields, LineError, wrong};
 use super::reading::Reading;
@@ -76,7 +76,7 @@ impl Reader {
             about: dialect.about,
             sign: dialect.sign,
             example: dialect.example,
-            is_played: !matches!(dialect.form, Form::Text(_)),
+            is_played: dialect.is_played(),
         })
     }
 
@@ -87,7 +87,21 @@ impl Reader {
 
     /// What there is to say about the trace.
     pub fn notes(&self) -> Vec<String> {
-        self.reading.notes()
+        let mut notes = self.reading.notes();
+        notes.extend(self.missing_columns());
+        notes
+    }
+
+    /// Return notes on fields that the caller named and that no line had.
+    fn missing_columns(&self) -> Vec<String> {
+        let is_columns = self.dialect.is_some_and(|dialect| dialect.name == COLUMNS.name);
+        let Some(roles) = self.roles.as_ref().filter(|_| is_columns) else { return Vec::new() };
+        let is_missing = |role: &Role| !self.reading.has_value[*role as usize];
+        let names = |role: Role| roles.names(role).iter().map(move |name| (role, name));
+        let missing = Role::ALL.into_iter().filter(is_missing).flat_map(names);
+        missing
+            .map(|(role, name)| format!("no line has '{name}', named as {}", role.name()))
+            .collect()
     }
 
     /// Returns why a trace cannot end here.
@@ -130,7 +144,7 @@ impl Reader {
         if let Some(table) = &mut self.table {
             return table.read(line, &mut self.reading);
         }
-        match serde_json::from_slice(line) {
+        match value_of(line) {
             // Most lines are one object: no list is made of it.
             Ok(Value::Object(fields))
                 if self.dialect.is_some() && !fields.values().any(is_list) =>
@@ -159,15 +173,14 @@ impl Reader {
         }
         let header = Header::of_line(line).filter(|_| is_table);
         let Some(header) = header else {
-            let is_row = line.iter().any(|byte| b",;\t|".contains(byte));
-            let has_header = is_row && self.dialect.is_none() && !line.starts_with(b"{");
-            let more = match has_header && std::str::from_utf8(line).is_ok() {
-                true => ", nor the header of a table, which names the columns",
-                false => "",
-            };
+            let more = if self.dialect.is_none() { what_else(line) } else { "" };
             return Err(wrong("", format!("not a JSON object: {error}{more}")));
         };
         let (dialect, table) = self.table_of(&header)?;
+        if let Some(name) = table.ambiguous() {
+            let message = "is the name of several columns; give each column a name of its own";
+            return Err(wrong(name, message.into()));
+        }
         for name in &table.unknown {
             self.reading.note(&format!("column '{name}' is not used"));
         }
@@ -191,7 +204,10 @@ impl Reader {
             (Some(dialect), None) => dialect
                 .table()
                 .and_then(|records| Some((dialect, header.table(records, &Roles::of(records))?))),
-            (None, _) => Dialect::of_header(header),
+            (None, _) => match report_of_columns(&header.names) {
+                Some(refusal) => return Err(refusal),
+                None => Dialect::of_header(header),
+            },
         };
         found.ok_or_else(|| unknown("a table has columns", &header.names, EXAMPLE))
     }
@@ -202,6 +218,7 @@ impl Reader {
         };
         match &dialect.form {
             Form::Text(text) => return Err(text.refusal(dialect.name, fields)),
+            Form::Report(report) => return Err(report.refusal(dialect.name)),
             Form::Records(records) => {
                 let roles = self.roles.get_or_insert_with(|| Roles::of(records));
                 records.read(fields, roles, &mut self.reading)?;
@@ -295,8 +312,37 @@ fn of_objects(objects: &[Fields]) -> Option<&'static Dialect> {
     extending.or_else(without_ids).or(Some(first))
 }
 
+/// Return what may help with a first line that is neither JSON nor the header of a table.
+fn what_else(line: &[u8]) -> &'static str {
+    let is_text = std::str::from_utf8(line).is_ok_and(|text| !text.contains(char::is_control));
+    match line.first() {
+        _ if !is_text => "",
+        Some(b'{' | b'[') | None => "",
+        Some(b'0'..=b'9' | b'"') if line.iter().any(|byte| b",;\t|".contains(byte)) => {
+            ", nor the header of a table, which names the columns; write a header as the first \
+             line, such as TIMESTAMP,ContextTokens,GeneratedTokens"
+        }
+        Some(_) => {
+            "; text logs of servers do not have the tokens of each request: record the server \
+             with KVOXIDE_RECORD; `kvoxide formats` shows what is read"
+        }
+    }
+}
+
 fn unmarked(line: &[u8]) -> &[u8] {
     line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
+}
+
+/// Return the JSON value of a line, or of a whole file: several values that each take lines are
+/// read as a list.
+fn value_of(line: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(line).or_else(|error| {
+        if !line.contains(&b'\n') || error.is_eof() {
+            return Err(error);
+        }
+        let values = serde_json::Deserializer::from_slice(line).into_iter();
+        values.collect::<Result<_, _>>().map(Value::Array).map_err(|_| error)
+    })
 }
 
 /// Returns a JSON object, those of an array of objects, or those of a page.

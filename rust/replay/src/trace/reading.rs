@@ -47,6 +47,8 @@ pub struct Reading {
     pub order: Order,
     /// Hashes of the names of records that come more than once.
     pub seen: HashSet<u64>,
+    /// Which roles a record had a value for, by their numbers.
+    pub has_value: [bool; 7],
     /// How many records have no ids.
     pub num_without_ids: usize,
     /// The requests of the latest run, where lines are runs one after the other.

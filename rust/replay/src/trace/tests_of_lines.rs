@@ -386,7 +386,7 @@ fn tables_have_a_header_and_no_ids() {
     let images = ["TIMESTAMP,NumImages,ContextTokens,GeneratedTokens"];
     assert!(trace(&images).1.notes()[0].contains("column 'NumImages' is not used"));
     let refused = error(&["2023-11-16 18:17:03.5,4808,10"]);
-    assert!(refused.message.ends_with("nor the header of a table, which names the columns"));
+    assert!(refused.message.contains("nor the header of a table, which names the columns"));
 }
 
 #[test]

@@ -42,11 +42,22 @@ pub const LITELLM: Dialect = Dialect {
                 && has_one(fields, &["startTime", "spend", "call_type", "response_cost"])
         },
         table: Some(&["startTime", "spend", "call_type"]),
-        left_out: &[("status", |cell| is_text(cell, &["failure"]), "requests that failed")],
+        left_out: &[
+            ("status", |cell| is_text(cell, &["failure"]), "requests that failed"),
+            ("call_type", is_other_call, "calls that generate no text, such as embeddings"),
+            // LangSmith's chains have the sums of their calls.
+            ("run_type", |cell| !is_text(cell, &["llm"]), "runs that are no calls of a model"),
+        ],
         may_be_empty: true,
         ..LOG
     }),
 };
+
+/// Whether the type of a call of LiteLLM is one without generated text.
+fn is_other_call(cell: Cell<'_>) -> bool {
+    let others = ["embedding", "rerank", "moderation", "image", "speech", "transcription"];
+    cell.text().is_some_and(|name| others.iter().any(|other| name.contains(other)))
+}
 
 /// Source: <https://langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields>.
 pub const LANGFUSE: Dialect = Dialect {
@@ -268,6 +279,11 @@ pub const AIPERF_RESULTS: Dialect = Dialect {
                 "metadata.was_cancelled",
                 |cell| matches!(cell, Cell::Json(Value::Bool(true))),
                 "requests that were cancelled",
+            ),
+            (
+                "metadata.benchmark_phase",
+                |cell| is_text(cell, &["warmup"]),
+                "requests before the measurement (warmup)",
             ),
         ],
         ..LOG

@@ -17,6 +17,7 @@ mod logs;
 mod mooncake;
 mod recording;
 mod records;
+mod reports;
 mod rows;
 mod sagemaker;
 mod spans;
@@ -32,7 +33,8 @@ pub use columns::{COLUMNS, ColumnsError, roles_of};
 pub use events::connect;
 pub use guess::{paths, unknown};
 pub use mooncake::MOONCAKE;
-pub use records::{Records, Roles};
+pub use records::{Records, Role, Roles};
+pub use reports::{Report, of_columns as report_of_columns};
 pub use tables::{Header, Table};
 pub use texts::Text;
 
@@ -60,6 +62,8 @@ pub enum Form {
     Records(Records),
     /// Texts, which are not played.
     Text(Text),
+    /// Reports about many requests at once, which are not played.
+    Report(Report),
 }
 
 /// JSON objects of a dialect.
@@ -92,6 +96,10 @@ pub const DIALECTS: &[&Dialect] = &[
     &aiperf::AIPERF,
     &recording::RECORDING,
     &weka::WEKA,
+    &reports::MLFLOW,
+    &reports::GENAI_PERF,
+    &reports::AIPERF_SUMMARY,
+    &reports::METRICS,
     &logs::TRACELAB,
     &claude_code::CLAUDE_CODE,
     &logs::BASETEN,
@@ -127,7 +135,7 @@ impl Dialect {
     pub fn lines(&'static self) -> Option<&'static Lines> {
         match &self.form {
             Form::Lines(lines) => Some(lines),
-            Form::Records(_) | Form::Text(_) => None,
+            Form::Records(_) | Form::Text(_) | Form::Report(_) => None,
         }
     }
 
@@ -136,7 +144,7 @@ impl Dialect {
         match &self.form {
             Form::Lines(lines) => lines.table,
             Form::Records(records) => Some(records).filter(|records| records.table.is_some()),
-            Form::Text(_) => None,
+            Form::Text(_) | Form::Report(_) => None,
         }
     }
 
@@ -153,6 +161,7 @@ impl Dialect {
             Form::Lines(lines) => (lines.is_like)(fields),
             Form::Records(records) => (records.has_record)(fields),
             Form::Text(text) => (text.is_like)(fields),
+            Form::Report(report) => (report.is_like)(fields),
         };
         DIALECTS.iter().find(is_like).copied()
     }
@@ -163,6 +172,11 @@ impl Dialect {
             let records = dialect.table()?;
             Some((*dialect, header.table(records, &Roles::of(records))?))
         })
+    }
+
+    /// Whether traces of the dialect are played; else they are refused with a reason.
+    pub fn is_played(&self) -> bool {
+        matches!(self.form, Form::Lines(_) | Form::Records(_))
     }
 
     /// Whether lines are Mooncake's with more fields.

@@ -34,7 +34,10 @@ pub const MOONCAKE: Dialect = Dialect {
                 "request_id",
             ],
         ],
-        is_like: |fields| CORE.iter().any(|name| fields.contains_key(*name)) && !is_of_text(fields),
+        is_like: |fields| {
+            let has = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
+            (has(&CORE) || (has(&OTHER_LENGTHS) && has(&OTHER_FIELDS))) && !is_of_text(fields)
+        },
         extends_mooncake: false,
         read,
         table: Some(&TABLE),
@@ -42,14 +45,11 @@ pub const MOONCAKE: Dialect = Dialect {
 };
 
 /// Fields of which a line has one at least.
-const CORE: [&str; 6] = [
-    "input_length",
-    "output_length",
-    "hash_ids",
-    "prompt_token_ids",
-    "input_tokens",
-    "output_tokens",
-];
+const CORE: [&str; 4] = ["input_length", "output_length", "hash_ids", "prompt_token_ids"];
+
+/// Or one of these, which logs of many tools have, and one more field.
+const OTHER_LENGTHS: [&str; 2] = ["input_tokens", "output_tokens"];
+const OTHER_FIELDS: [&str; 5] = ["timestamp", "created_time", "delay", "delay_ms", "wait_for"];
 
 /// Whether a line has what only Mooncake's lines and those that extend them have.
 pub fn is_row(fields: &Fields) -> bool {
@@ -69,7 +69,7 @@ const TABLE: Records = Records {
         (Role::BlockSize, &["block_size"]),
     ],
     scale: IN_MILLISECONDS,
-    table: Some(&[]),
+    table: Some(&["timestamp", "created_time", "hash_ids"]),
     has_known_columns: true,
     ..LOG
 };

@@ -177,6 +177,9 @@ impl Records {
             let name = roles.names(role).first().map_or(role.name(), String::as_str);
             wrong(name, format!("is missing; a replay needs the {}", role.what()))
         };
+        for (has_value, cell) in reading.has_value.iter_mut().zip(cells) {
+            *has_value |= cell.is_some();
+        }
         let cell = |role: Role| cells[role as usize];
         let has_tokens = cell(Role::Input).or(cell(Role::Output)).is_some();
         if self.may_be_empty && !has_tokens {

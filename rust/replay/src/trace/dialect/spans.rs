@@ -9,6 +9,16 @@ use crate::trace::fields::Fields;
 use crate::trace::reading::Reading;
 use crate::trace::times::{Scale, Unit};
 
+/// Lists that hold spans, at the end. `batches` is Tempo's name, and libraries were scopes once.
+const NESTED: [&str; 7] = [
+    "resourceSpans",
+    "resource_spans",
+    "batches",
+    "scopeSpans",
+    "scope_spans",
+    "instrumentationLibrarySpans",
+    "spans",
+];
 /// Attributes with the tokens of a prompt and of an output, as conventions name them.
 const INPUTS: [&str; 6] = [
     "gen_ai.usage.input_tokens",
@@ -78,12 +88,10 @@ pub const OTEL: Dialect = Dialect {
         roles: ROLES,
         scale: Scale::Default(Unit::Nanoseconds),
         has_record: |fields| {
-            let resources = ["resourceSpans", "resource_spans", "scopeSpans"];
-            let has_spans = || fields.get("spans").is_some_and(Value::is_array);
             let has = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
             let has_name = has(&["traceId", "traceID", "trace_id", "spanId", "span_id", "context"]);
             let is_span = has(&["attributes", "tags"]) && has_name && has(ROLES[0].1);
-            resources.iter().any(|name| fields.contains_key(*name)) || has_spans() || is_span
+            holds_spans(fields) || is_span
         },
         records: model_calls,
         table: Some(&[]),
@@ -111,6 +119,19 @@ pub const EXGENTIC: Dialect = Dialect {
     }),
 };
 
+/// Whether an object holds lists of spans, perhaps within a `trace`, as from Tempo's API.
+fn holds_spans(fields: &Fields) -> bool {
+    let list = |name: &str| fields.get(name).and_then(Value::as_array);
+    let has_scopes = |batch: &Value| {
+        ["scopeSpans", "instrumentationLibrarySpans"].iter().any(|name| batch.get(*name).is_some())
+    };
+    ["resourceSpans", "resource_spans", "scopeSpans", "spans"]
+        .into_iter()
+        .any(|it| list(it).is_some())
+        || list("batches").and_then(|batches| batches.first()).is_some_and(has_scopes)
+        || fields.get("trace").and_then(Value::as_object).is_some_and(holds_spans)
+}
+
 /// Return the spans of model calls in an object, in order of their start.
 fn model_calls(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
     let session = fields.get("session_id").cloned();
@@ -123,7 +144,7 @@ fn model_calls(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
         if has_failed(&span, &attributes) {
             reading.leave_out("requests that failed");
         } else if !is_call(&attributes) {
-            reading.leave_out("spans that are no calls of a model");
+            reading.leave_out("spans without tokens, such as gen_ai.usage.input_tokens");
         } else {
             calls.push(with_attributes(span, attributes, session.as_ref()));
         }
@@ -133,8 +154,10 @@ fn model_calls(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
 
 /// Add the spans within an object, which may be one itself.
 fn collect(mut fields: Fields, spans: &mut Vec<Fields>) {
-    let nested = ["resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans"];
-    let found: Vec<_> = nested.iter().filter_map(|name| fields.remove(*name)).collect();
+    if let Some(Value::Object(inner)) = fields.remove("trace") {
+        return collect(inner, spans);
+    }
+    let found: Vec<_> = NESTED.iter().filter_map(|name| fields.remove(*name)).collect();
     if found.is_empty() {
         return spans.push(fields);
     }

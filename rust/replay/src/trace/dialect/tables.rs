@@ -141,6 +141,14 @@ impl Table {
         places.into_iter().map(|place| self.names[place].clone()).collect()
     }
 
+    /// Return the name of a column that is read, if several columns have it.
+    pub fn ambiguous(&self) -> Option<&str> {
+        let is_ambiguous =
+            |name: &&String| self.names.iter().filter(|other| other == name).count() > 1;
+        let read = self.places.iter().flatten().map(|&place| &self.names[place]);
+        read.filter(is_ambiguous).map(String::as_str).next()
+    }
+
     /// Return why the table cannot end here, if it ends within quotes, and forget those.
     pub fn unfinished(&mut self) -> Option<LineError> {
         let count = std::mem::take(&mut self.row.num_lines);

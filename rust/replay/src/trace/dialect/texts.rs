@@ -108,10 +108,21 @@ pub const DATASET: Dialect = Dialect {
     example: r#"[{"id": "a", "conversations": [{"from": "human", "value": "hello"}]}]
 "#,
     form: Form::Text(Text {
-        fields: &["prompt", "conversations", "messages", "text", "texts", "instruction"],
+        fields: &[
+            "prompt",
+            "conversations",
+            "conversation",
+            "messages",
+            "text",
+            "texts",
+            "instruction",
+            "turns",
+        ],
         is_like: |fields| {
             let texts = ["prompt", "conversations", "messages", "instruction", "text"];
-            texts.iter().any(|name| fields.contains_key(*name))
+            let lists = ["conversation", "turns"];
+            let is_list = |name: &&str| fields.get(*name).is_some_and(Value::is_array);
+            texts.iter().any(|name| fields.contains_key(*name)) || lists.iter().any(is_list)
         },
         instead: "; or play the result of vllm bench serve --save-detailed with the data set",
     }),

@@ -7,8 +7,13 @@ use super::request::TraceRequest;
 pub use text::{EXPECTED, Moment};
 pub use unit::Unit;
 
-/// Numbers with fractions are seconds if they are closer together than this many units on average.
+/// Numbers with fractions are seconds if they are closer together than this many units on average,
+/// and span at most this many; or if they are so close that no server has as many requests in
+/// milliseconds. Others may be milliseconds of a dense load, such as 2,000 requests at 100 per
+/// second.
 const CLOSE: f64 = 20.0;
+const SHORT: f64 = 3600.0;
+const VERY_CLOSE: f64 = 0.5;
 /// Seconds between requests on average that deserve a note: fewer, and more.
 const DENSE: f64 = 0.05;
 const DENSE_WITH_FRACTIONS: f64 = 1.0;
@@ -162,7 +167,7 @@ impl Times {
             }
         }
         let gap = (most - least) / (self.numbers.len() - 1) as f64;
-        Some(of_gap(gap, has_fractions, default))
+        Some(of_gap(gap, most - least, has_fractions, default))
     }
 
     fn note_of_given(&self) -> Option<String> {
@@ -188,13 +193,15 @@ impl Times {
     }
 }
 
-/// Return what numbers are that do not count from 1970, by the average gap between them.
-fn of_gap(gap: f64, has_fractions: bool, default: Unit) -> Judgement {
+/// Return what numbers are that do not count from 1970, by the average gap between them and their
+/// span.
+fn of_gap(gap: f64, span: f64, has_fractions: bool, default: Unit) -> Judgement {
     let seconds = gap / default.per_second();
     if gap == 0.0 {
         return Judgement::Plain(default);
     }
-    if default != Unit::Seconds && has_fractions && gap < CLOSE {
+    let is_in_seconds = (gap < CLOSE && span <= SHORT) || gap < VERY_CLOSE;
+    if default != Unit::Seconds && has_fractions && is_in_seconds {
         return Judgement::Fractions;
     }
     if seconds > SENSELESS {
@@ -318,6 +325,22 @@ mod tests {
             assert_eq!(judged(numbers, Seconds), Some(*expected), "{numbers:?}");
         }
         assert_eq!(judged(&[], Seconds), None);
+    }
+
+    #[test]
+    fn fractions_of_a_dense_load_stay_milliseconds() {
+        let judged_of = |gap: f64, count: u32| {
+            let numbers: Vec<_> = (0..count).map(|index| f64::from(index) * gap + 0.25).collect();
+            judged(&numbers, Unit::Milliseconds)
+        };
+        let stays = Some(Judgement::Doubtful(Unit::Milliseconds, Unit::Seconds));
+        for (gap, count) in [(16.7, 2_000), (10.1, 20_000), (2.02, 2_000), (1.01, 20_000)] {
+            assert_eq!(judged_of(gap, count), stays, "{count} requests, {gap} apart");
+        }
+        for (gap, count) in [(5.5, 3), (16.7, 200), (1.01, 2_000), (0.1, 60_000)] {
+            let found = judged_of(gap, count);
+            assert_eq!(found, Some(Judgement::Fractions), "{count} requests, {gap} apart");
+        }
     }
 
     #[test]
