@@ -1,12 +1,15 @@
 """What other code puts in place of methods and fields of living objects, once on vLLM's own manager
 and once on kvoxide's, in a process where vLLM loaded its plugins."""
 
+import gc
 import json
 import logging
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from typing import Any
+from unittest import mock
 
 import pytest
 from vllm.plugins import load_general_plugins
@@ -532,7 +535,6 @@ def test_a_half_written_table_fails_no_call_about_another_request() -> None:
 
 
 def test_a_switched_manager_and_its_pool_are_collected() -> None:
-    import gc
     import weakref
 
     manager = native_manager()
@@ -550,3 +552,90 @@ def test_the_manager_of_vllm_is_never_watched() -> None:
     manager = stock_manager()
     manager.block_pool.touch = manager.block_pool.touch
     assert type(manager) is StockManager
+
+
+@pytest.mark.parametrize("part", ["pool", "queue", "index", "manager", "coordinator", "last group"])
+def test_an_object_may_get_a_subclass_of_vllms_class(part: str) -> None:
+    name = {
+        "pool": "get_new_blocks",
+        "queue": "append_n",
+        "index": "insert",
+        "manager": "allocate_slots",
+        "coordinator": "allocate_new_blocks",
+        "last group": "allocate_new_blocks",
+    }[part]
+    seen, counts = [], []
+    for manager in both("full and window"):
+        thing, calls = PARTS[part](manager), Counter[str]()
+        base = getattr(type(thing), "_stock", type(thing))
+
+        def counted(
+            self: Any, *args: Any, _base: Any = base, _calls: Any = calls, **kwargs: Any
+        ) -> Any:
+            _calls[name] += 1
+            return getattr(_base, name)(self, *args, **kwargs)
+
+        thing.__class__ = type("Probed", (base,), {name: counted})
+        seen.append(traffic(manager, 40))
+        counts.append(calls)
+        assert not is_native(manager)
+    assert str(seen[0]) == str(seen[1])
+    assert counts[0] == counts[1]
+    assert counts[0][name] > 0
+
+
+def _passed_on(self: Any, real: Any, *args: Any, **kwargs: Any) -> Any:
+    return real(self, *args, **kwargs)
+
+
+@pytest.mark.parametrize("name", ["cache_full_blocks", "free_blocks", "_maybe_evict_cached_block"])
+def test_a_patch_of_the_class_is_undone_as_in_vllm(name: str) -> None:
+    """``mock`` deletes a method that the class inherited, and sets again one that it had."""
+    before = dict(vars(BlockPool))
+    for manager in both("full"):
+        pool = type(manager.block_pool)
+        real = getattr(pool, name)
+        with mock.patch.object(pool, name, partialmethod(_passed_on, real)):
+            traffic(manager, 20)
+            assert getattr(BlockPool, name) is not before[name]
+        traffic(manager, 20, 1)
+        assert dict(vars(BlockPool)) == before
+    native_manager(full())
+
+
+@pytest.mark.parametrize("name", ["allocate_slots", "get_computed_blocks", "free"])
+def test_a_hook_of_the_manager_is_deleted_as_in_vllm(name: str) -> None:
+    seen = []
+    for manager in both("full and states"):
+        with pytest.raises(AttributeError):
+            delattr(manager, name)
+        calls = Counter[str]()
+        wrap(manager, name, calls)
+        first = traffic(manager, 20)
+        delattr(manager, name)
+        seen.append((first, dict(calls), traffic(manager, 40, 1), dict(calls)))
+    assert is_native(manager)
+    assert str(seen[0]) == str(seen[1])
+
+
+def test_a_method_taken_before_the_switch_starts_the_step_of_each_group() -> None:
+    counts = []
+    for manager in both("full and window"):
+        calls = Counter[str]()
+        starts = manager.new_step_starts
+        wrap(manager.coordinator.single_type_managers[0], "new_step_starts", calls)
+        for _ in range(3):
+            starts()
+        counts.append(dict(calls))
+    assert counts == [{"new_step_starts": 3}] * 2
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_switch_leaves_the_garbage_collector_as_it_was(is_enabled: bool) -> None:
+    manager = native_manager()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        wrap(manager.block_pool, "touch", Counter())
+        assert gc.isenabled() is is_enabled
+    finally:
+        gc.enable()

@@ -131,6 +131,16 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         if vars(self).get(name) is self._bound.get(name):
             fields_of(self)[name] = self._bound[name] = call
 
+    def __delattr__(self, name: str) -> None:
+        """Take away what other code set. The engine's own method serves again; as in vLLM, an
+        object that nothing was set on has none to delete."""
+        own = vars(self).get("_bound", {}).get(name)
+        if own is not None and vars(self).get(name) is own:
+            raise AttributeError(name)
+        super().__delattr__(name)
+        if own is not None and isinstance(self, KVCacheManager):
+            fields_of(self)[name] = own
+
     def _tell_observers(self) -> None:
         fields_of(self)["_has_observers"] = True
         self._bind_calls()

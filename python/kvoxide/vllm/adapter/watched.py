@@ -37,18 +37,33 @@ WATCHERS: Final[WeakSet[Any]] = WeakSet()
 class WatchedMeta(ABCMeta):
     """The type of classes that replace a class of vLLM's.
 
-    A method that is set on such a class is set on vLLM's class, and reported to all watchers.
+    A method that is set on such a class or deleted from it is set on vLLM's class or deleted from
+    it, and reported to all watchers.
     """
 
     def __setattr__(cls, name: str, value: Any) -> None:
+        stock = cls._reporting(name, "set on")
+        if stock is None:
+            super().__setattr__(name, value)
+        else:
+            setattr(stock, name, getattr(value, "_in_vllm", value))
+
+    def __delattr__(cls, name: str) -> None:
+        stock = cls._reporting(name, "deleted from")
+        if stock is None:
+            super().__delattr__(name)
+        else:
+            delattr(stock, name)
+
+    def _reporting(cls, name: str, how: str) -> Any:
+        """Report a change. Returns vLLM's class if the change is to be made there."""
         stock = vars(cls).get("_stock")
         served = getattr(cls, "_served_on_class", ())
         if stock is None or name in served or name not in stock_names(stock):
-            super().__setattr__(name, value)
-            return
+            return None
         for watcher in list(WATCHERS):
-            watcher.before_change(f"{stock.__name__}.{name} is set on the class")
-        setattr(stock, name, value)
+            watcher.before_change(f"{stock.__name__}.{name} is {how} the class")
+        return stock
 
 
 class Watched:
@@ -73,7 +88,9 @@ class Watched:
 
     def _before_change(self, name: str, how: str) -> None:
         watcher: Watcher | None = vars(self).get("_watcher")
-        if watcher is None or name in self._served or name not in stock_names(self._stock):
+        if watcher is None or name in self._served:
+            return
+        if name != "__class__" and name not in stock_names(self._stock):
             return
         # A property of vLLM's refuses the change itself; one of kvoxide's passes it on.
         if not isinstance(getattr(type(self), name, None), property):
@@ -163,6 +180,8 @@ def _forwarded(
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return (own if isinstance(self, native) else stocks)(self, *args, **kwargs)
 
+    # Code that sets a method on the class and later sets the one before again restores vLLM's.
+    method._in_vllm = stocks  # type: ignore[attr-defined]
     return method
 
 

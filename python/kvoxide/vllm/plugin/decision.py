@@ -162,7 +162,8 @@ def constructed(native: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     so the instance has a class without one until then."""
 
     def done(self: Any, *args: Any, **kwargs: Any) -> None:
-        self.__class__ = native
+        # Not as a change that the manager has to notice.
+        object.__setattr__(self, "__class__", native)
 
     ready = type(native.__name__, (native,), {"__init__": done})
     made: Any = object.__new__(ready)
