@@ -639,3 +639,22 @@ def test_the_switch_leaves_the_garbage_collector_as_it_was(is_enabled: bool) -> 
         assert gc.isenabled() is is_enabled
     finally:
         gc.enable()
+
+
+def test_reused_blocks_are_told_in_a_hook_that_came_before_their_watcher() -> None:
+    seen = []
+    for manager in (stock_manager(full()), native_manager(full())):
+        if not hasattr(manager.block_pool, "unpin_blocks"):
+            pytest.skip("this release watches no blocks")
+        wrap(manager, "allocate_slots", Counter())
+        told: list[int] = []
+        pool = manager.block_pool
+        pool.unpin_blocks(
+            pool.get_new_blocks(3), lambda block, told=told: told.append(block.block_id)
+        )
+        for name, num_blocks in (("a", 48), ("b", 48), ("c", 3)):
+            num_tokens = num_blocks * BLOCK_SIZE
+            manager.allocate_slots(make_request(name, list(range(num_tokens))), num_tokens)
+        seen.append(list(told))
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 3

@@ -144,6 +144,13 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
     def _tell_observers(self) -> None:
         fields_of(self)["_has_observers"] = True
         self._bind_calls()
+        for name in _OBSERVED:
+            # A hook may call the engine's method as it was before, which tells no observer.
+            if vars(self).get(name) is not self._bound[name]:
+                self._watcher.before_change(
+                    f"{self._shown_as}.{name} is set, unpin_blocks is called"
+                )
+                return
 
     def release_calls(self) -> None:
         """Leave the methods to the class, but those that other code set."""

@@ -86,13 +86,16 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
             pool.free_blocks(blocks)
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
+        self.on_first_watcher()
+        if not isinstance(self, NativeBlockPool):
+            self.unpin_blocks(blocks, on_reuse)
+            return
         blocks = list(blocks)
         watchers = [(block.block_id, on_reuse) for block in blocks]
         self.engine.unpin_blocks(blocks)
         self.engine.observe()
         fields_of(self)["_observes"] = True
         self._reuse_watchers.update(watchers)
-        self.on_first_watcher()
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
         self._observed(self.engine.evict_blocks, list(block_ids))
