@@ -83,6 +83,8 @@ impl HashChain {
 
 #[cfg(test)]
 mod tests {
+    use kvoxide_core::HashSource as _;
+
     use super::*;
 
     fn chain(tokens: &[i64]) -> Vec<BlockHash> {
