@@ -173,21 +173,23 @@ def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -
     assert "another plugin" in done.stdout
 
 
+UNKNOWN_MODEL = {"architectures": ["QuantumForCausalLM"], "model_type": "llama"}
+
+
 @release
 def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     env = environment_of(release, tmp_path)
     done = new_doctor(env) if release == RELEASES[0] else doctor(env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A server started here would run on kvoxide." in done.stdout
-    (tmp_path / "config.json").write_text(json.dumps({"layer_types": ["quantum"]}))
+    (tmp_path / "config.json").write_text(json.dumps(UNKNOWN_MODEL))
     done = doctor(env, "--json", "--no-ask-vllm", "--model", str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 0, "the class of a model decides nothing about the server"
     report = json.loads(done.stdout)
     assert report["versions"]["vllm"].startswith(release)
     assert [check["name"] for check in report["checks"] if not check["ok"]] == ["model"]
-    assert [(group["kind"], group["is_native"]) for group in report["groups"]] == [
-        ("quantum", False)
-    ]
+    assert "QuantumForCausalLM" in report["notes"][0]
+    assert report["groups"] == []
 
 
 def test_doctor_without_vllm() -> None:

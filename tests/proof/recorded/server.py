@@ -24,8 +24,6 @@ from kvoxide.vllm.verify.schedulers.worker import Worker, num_drafts_of
 from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.request import RequestStatus
 
-take_over(scheduler_module)
-
 STEPS = 250
 POLICIES = (
     Settings(mode="off"),
@@ -63,6 +61,27 @@ class Counted:
 
 def serve(seed: int, folder: Path, num_steps: int = STEPS) -> Counted:
     """Record a server to ``folder`` and return what it counted."""
+    with _recorded_scheduler():
+        return _serve(seed, folder, num_steps)
+
+
+@contextmanager
+def _recorded_scheduler() -> Iterator[None]:
+    """Wrap vLLM's scheduler as the plugin does, and leave it as it was."""
+    scheduler = scheduler_module.Scheduler
+    before = dict(vars(scheduler))
+    take_over(scheduler_module)
+    try:
+        yield
+    finally:
+        for name, value in dict(vars(scheduler)).items():
+            if name not in before:
+                delattr(scheduler, name)
+            elif value is not before[name]:
+                setattr(scheduler, name, before[name])
+
+
+def _serve(seed: int, folder: Path, num_steps: int) -> Counted:
     rng = random.Random(f"recorded {seed}")
     plan = replace(random_plan(seed, DEFAULT_FAMILIES), connector=False, log_stats=True)
     plan = replace(plan, scenario=replace(plan.scenario, enable_caching=True))

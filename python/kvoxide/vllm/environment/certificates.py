@@ -88,12 +88,14 @@ class Certificate:
 
 
 def check_writable() -> None:
-    """Create :func:`folder` and a file in it, which is deleted again.
+    """Create a file in :func:`folder`, or in the nearest folder above it that exists, and delete it
+    again.
 
     Raises :class:`OSError` where that fails.
     """
     here = folder()
-    here.mkdir(parents=True, exist_ok=True)
+    while not here.exists():
+        here = here.parent
     with TemporaryFile(dir=here) as file:
         file.write(b"kvoxide")
         file.flush()
