@@ -110,8 +110,7 @@ fn check_pinned(pool: &BlockPool) -> Result<(), String> {
 }
 
 /// Invariant 6: blocks in tables are in the pool, each with a reference for every table that it is
-/// in. Returns the number of tables of each.
-/// Returns how many of these tables have each block, which has at least as many references.
+/// in. Returns the number of tables that have each block.
 fn holders<'a>(
     manager: &Manager,
     tables: impl Iterator<Item = &'a RequestBlocks>,

@@ -78,8 +78,8 @@ impl<'a> GroupCaching<'a> {
     }
 }
 
-/// Caches those of some full blocks that are in the mask. Most steps fill none, so that the arguments
-/// are passed in registers.
+/// Caches those of some full blocks that are in the mask. Most steps fill none, so this function is
+/// cold; it takes its arguments one by one, because a structure would be built in every step.
 #[cold]
 #[inline(never)]
 fn cache_filled(

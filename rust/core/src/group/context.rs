@@ -1,7 +1,5 @@
 //! What the groups of a request get for a step, and the blocks that they need for it.
 
-use super::caching::GroupCaching;
-use super::data::GroupData;
 use super::worker_commands::WorkerCommands;
 use crate::block::{BlockId, GroupId};
 use crate::pool::BlockPool;
@@ -19,17 +17,6 @@ pub(crate) struct ReadContext<'a> {
     pub pool: &'a BlockPool,
     /// The retention policy.
     pub(crate) retention: &'a ActivePolicy,
-}
-
-impl<'a> ReadContext<'a> {
-    /// Returns the caching of a request in a group.
-    pub(crate) fn caching(
-        &self,
-        data: &'a GroupData,
-        request: &'a RequestView<'a>,
-    ) -> GroupCaching<'a> {
-        GroupCaching { data, retention: self.retention, request }
-    }
 }
 
 /// What a group changes for a request in a step.

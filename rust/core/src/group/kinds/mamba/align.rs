@@ -168,9 +168,16 @@ impl AlignedStates {
     ) -> Result<bool> {
         let checkpoint = self.checkpoint_ahead(context, demand);
         let record = TableRecord { checkpoint, ..self.record(context.request) };
-        let caching = step
-            .num_tokens_to_cache
-            .map(|num_tokens| (StateCaching(context.caching(data, step.request)), num_tokens));
+        let caching = step.num_tokens_to_cache.map(|num_tokens| {
+            (
+                StateCaching(GroupCaching {
+                    data,
+                    retention: context.retention,
+                    request: step.request,
+                }),
+                num_tokens,
+            )
+        });
         if let Some((caching, _)) = &caching {
             caching.check_checkpoint(&record)?;
         }
@@ -237,7 +244,7 @@ impl AlignedStates {
         num_tokens: usize,
     ) -> Result<()> {
         let Some(held) = context.held else { return Ok(()) };
-        let caching = StateCaching(context.caching(data, request));
+        let caching = StateCaching(GroupCaching { data, retention: context.retention, request });
         caching.check(context.pool, held, &self.record(request.id), num_tokens)
     }
 
