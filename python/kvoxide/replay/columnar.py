@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from kvoxide._core import Trace, TraceError
-from kvoxide.replay.containers import ContainerError
+from kvoxide.replay.trace_file import ContainerError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,6 +8,7 @@ from typing import IO, Final
 
 from kvoxide._core import Trace
 from kvoxide.replay.compression import Rejoined, decompressed, read_fully
+from kvoxide.replay.trace_file import ContainerError
 
 # A part of a file that tells what it is: tar has its magic at byte 257.
 _NUM_HEAD: Final = 512
@@ -48,10 +49,6 @@ _IGNORED: Final = ("__MACOSX/",)
 _ENDINGS: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
 _COMPRESSED: Final = (".gz", ".zst", ".xz", ".bz2")
 _MAX_NAMED: Final = 8
-
-
-class ContainerError(Exception):
-    """A file whose content is no lines, and cannot be made lines; the message says what it is."""
 
 
 def lines_of(source: IO[bytes], trace: Trace, note: Callable[[str], None]) -> Iterable[bytes]:

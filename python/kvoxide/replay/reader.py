@@ -14,14 +14,14 @@ from typing import IO, Final
 from kvoxide._core import Trace, TraceError
 from kvoxide.replay.answers import with_answers
 from kvoxide.replay.compression import CompressedStreamError, decompressed
-from kvoxide.replay.containers import ContainerError, lines_of
+from kvoxide.replay.containers import lines_of
 from kvoxide.replay.recording import (
     Deployment,
     read_recording,
     recorded_deployment,
     recorded_files,
 )
-from kvoxide.replay.trace_file import Lines, TraceFile, TraceFileError
+from kvoxide.replay.trace_file import ContainerError, Lines, TraceFile, TraceFileError
 
 __all__ = [
     "SAMPLE",

@@ -10,6 +10,10 @@ class TraceFileError(KvoxideError, ValueError):
     """A trace that cannot be read; the message names the file, and the line and field at fault."""
 
 
+class ContainerError(Exception):
+    """A file whose content is no lines, and cannot be made lines; the message says what it is."""
+
+
 @dataclass(frozen=True)
 class TraceFile:
     """A trace that was read, how it was read, and what came of the reading.
