@@ -1,0 +1,155 @@
+//! Runs that follow a recorded schedule: each request gets its tokens in the step in which the
+//! server computed them.
+//!
+//! The schedule says up to which token a request is computed after each step. With the server's own
+//! settings, every call of the manager is the server's. With other ones, hits and free blocks
+//! differ: a request that hits more waits for its schedule; one that finds no blocks, or hits less,
+//! catches up as soon as blocks and the step's budget allow it.
+
+mod schedule;
+mod serving;
+
+mod position;
+
+use std::collections::{HashMap, VecDeque};
+
+use position::Position;
+
+use super::run::Run;
+use super::settings::Stopped;
+use super::step_clock::StepClock;
+use crate::active_request::ActiveRequest;
+use crate::cache::Cache;
+use crate::clock::StepWork;
+use crate::trace::{Schedule, ScheduleEvent, Trace};
+
+/// A run and the schedule that it follows.
+pub struct Follower<'a, C> {
+    pub run: Run<'a, C>,
+    /// Requests of the schedules by their schedule and number.
+    requests: HashMap<(u32, u32), usize>,
+    /// The schedule that is followed.
+    schedule: u32,
+    /// The server's running requests, in its order.
+    running: Vec<usize>,
+    /// What the schedule says so far of requests that have not ended here.
+    positions: HashMap<usize, Position>,
+    /// Requests that the server had admitted and that wait here.
+    due: VecDeque<ActiveRequest>,
+    /// Requests that the server preempted and has not admitted again.
+    parked: HashMap<usize, ActiveRequest>,
+    /// Requests that the next step preempts, in the server's order.
+    victims: VecDeque<usize>,
+    /// Steps with tokens so far.
+    num_steps: usize,
+    /// Steps whose output the server does not know when it schedules the next one.
+    num_in_flight: usize,
+}
+
+impl<'a, C: Cache> Follower<'a, C> {
+    /// Returns a follower that has not begun.
+    pub fn new(run: Run<'a, C>) -> Self {
+        let recorded = run.trace.requests().iter().enumerate().filter_map(|(index, request)| {
+            let recorded = request.recorded?;
+            Some(((recorded.schedule, recorded.number), index))
+        });
+        Self {
+            requests: recorded.collect(),
+            run,
+            schedule: 0,
+            running: Vec::new(),
+            positions: HashMap::new(),
+            due: VecDeque::new(),
+            parked: HashMap::new(),
+            victims: VecDeque::new(),
+            num_steps: 0,
+            num_in_flight: 0,
+        }
+    }
+
+    /// Follows a schedule of the trace to its end; `step` is called around each step. The cache is
+    /// empty at the start.
+    pub fn follow(
+        &mut self,
+        index: usize,
+        step: &mut impl FnMut(&mut Self, &[usize]) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        let trace: &'a Trace = self.run.trace;
+        let schedule: &'a Schedule = &trace.schedules()[index];
+        self.schedule = index as u32;
+        self.num_in_flight = 0;
+        self.reset();
+        for event in &schedule.events {
+            self.run.check_cancelled()?;
+            match event {
+                &ScheduleEvent::PlainSteps(count) => {
+                    for _ in 0..count {
+                        let _ = self.note_step(&[]);
+                        step(self, &[])?;
+                    }
+                }
+                ScheduleEvent::Step(scheduled) => {
+                    let admitted = self.note_step(scheduled);
+                    step(self, &admitted)?;
+                }
+                ScheduleEvent::Preempted(preempted) => self.note_preempted(preempted),
+                &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
+                ScheduleEvent::Reset(_) => self.reset(),
+                &ScheduleEvent::Ended(number) => self.note_ended(number),
+            }
+        }
+        self.running.clear();
+        self.positions.values_mut().for_each(|position| position.has_ended = true);
+        while !(self.run.running.is_empty() && self.due.is_empty()) {
+            self.run.check_cancelled()?;
+            step(self, &[])?;
+        }
+        self.parked.clear();
+        self.positions.clear();
+        Ok(())
+    }
+
+    /// Allocates the blocks of a step and computes it.
+    pub fn start_step(&mut self) -> Result<(), Stopped> {
+        let run = &mut self.run;
+        run.scheduled.clear();
+        run.work = StepWork::default();
+        run.cache.step_starts();
+        let mut step = StepClock::default();
+        let mut budget = run.settings.max_batched_tokens;
+        self.take_in_outputs();
+        let preempts = self.serve_running(&mut budget, &mut step)?;
+        if !preempts {
+            self.admit_due(&mut budget, &mut step)?;
+        }
+        let report = &mut self.run.report;
+        report.step.record(step.total);
+        report.steps += 1;
+        report.peak_used_blocks = report.peak_used_blocks.max(self.run.cache.occupancy().used);
+        self.run.record(crate::clairvoyant::schedule::Schedule::step_allocated);
+        Ok(())
+    }
+
+    /// Ends a step, and the requests that the server had ended and that are done here too.
+    pub fn end_step(&mut self) -> Result<(), Stopped> {
+        let run = &mut self.run;
+        run.cache.step_has_run()?;
+        for (request, &num_new) in run.running.iter_mut().zip(&run.scheduled) {
+            request.num_computed_tokens += num_new;
+            if num_new > 0
+                && request.num_computed_tokens >= request.num_prompt_tokens
+                && let Some(times) = &mut run.times
+            {
+                times.token(request.index);
+            }
+        }
+        let is_done = |request: &ActiveRequest| {
+            let position = self.positions.get(&request.index);
+            position.is_none_or(|it| it.has_ended && it.end <= request.num_computed_tokens)
+        };
+        let done: Vec<_> =
+            self.run.running.iter().filter(|it| is_done(it)).map(|it| it.index).collect();
+        done.into_iter().for_each(|index| self.end(index));
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! Where the server was with a request.
+
+use std::collections::VecDeque;
+
+/// A place in a request's schedule, in tokens.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Position {
+    /// Tokens that were computed before the server's latest step.
+    pub(super) start: usize,
+    /// Tokens that were computed after it.
+    pub(super) end: usize,
+    /// Tokens that were in flight when the latest step was scheduled.
+    pub(super) num_in_flight: usize,
+    /// Steps with tokens that may be in flight, by their numbers.
+    pub(super) latest: VecDeque<(usize, usize)>,
+    /// Whether the server had ended the request.
+    pub(super) has_ended: bool,
+}
+
+impl Position {
+    /// Returns the tokens that the server knew when it scheduled the latest step: one that is not
+    /// computed, unless a step that yields it was in flight.
+    pub(super) fn num_known(&self) -> usize {
+        (self.start + 1).saturating_sub(self.num_in_flight)
+    }
+
+    /// Counts the tokens of the steps from `first` on as in flight, and forgets earlier steps.
+    pub(super) fn note_in_flight(&mut self, first: usize) {
+        self.latest.retain(|&(step, _)| step >= first);
+        self.num_in_flight = self.latest.iter().map(|&(_, num_tokens)| num_tokens).sum();
+    }
+}

@@ -1,0 +1,201 @@
+//! What the schedule says: the follower notes what the server did.
+
+use super::Follower;
+use super::position::Position;
+use crate::active_request::ActiveRequest;
+use crate::cache::Cache;
+use crate::scheduler::settings::Rules;
+use crate::trace::{Preempted, Scheduled};
+
+impl<C: Cache> Follower<'_, C> {
+    /// Notes what the server did in a step. Returns the requests that it admitted.
+    pub(super) fn note_step(&mut self, scheduled: &[Scheduled]) -> Vec<usize> {
+        let first_in_flight = self.num_steps.saturating_sub(self.num_in_flight);
+        for &index in &self.running {
+            let position = self.positions.entry(index).or_default();
+            position.note_in_flight(first_in_flight);
+            (position.start, position.end) = (position.end, position.end + 1);
+        }
+        let mut admitted = Vec::new();
+        for &Scheduled { request, num_tokens, start } in scheduled {
+            let Some(&index) = self.requests.get(&(self.schedule, request)) else { continue };
+            let is_new = !self.running.contains(&index);
+            let position = self.positions.entry(index).or_default();
+            position.start = start.map_or(position.start, |start| start as usize);
+            position.end = position.start + num_tokens as usize;
+            if is_new {
+                position.note_in_flight(first_in_flight);
+                self.running.push(index);
+                admitted.push(index);
+                self.make_due(index);
+            }
+        }
+        self.count_step();
+        admitted
+    }
+
+    /// Notes the tokens of a step that has any, for the time in which it is in flight.
+    pub(super) fn count_step(&mut self) {
+        let mut has_tokens = false;
+        for index in &self.running {
+            let Some(position) = self.positions.get_mut(index) else { continue };
+            if position.end > position.start {
+                has_tokens = true;
+                position.latest.push_back((self.num_steps, position.end - position.start));
+            }
+        }
+        self.num_steps += usize::from(has_tokens);
+    }
+
+    /// Lets a request wait for its blocks, unless it runs.
+    pub(super) fn make_due(&mut self, index: usize) {
+        if let Some(parked) = self.parked.remove(&index) {
+            self.due.push_back(parked);
+            return;
+        }
+        let is_known = self.run.running.iter().chain(&self.due).any(|it| it.index == index);
+        if !is_known {
+            let request = &self.run.trace.requests()[index];
+            self.run.cache.arrives(index as u64, request.arrival, request.priority);
+            let chain = self.run.hashes(index);
+            self.due.push_back(ActiveRequest::new(index, request, chain));
+        }
+    }
+
+    pub(super) fn note_preempted(&mut self, preempted: &Preempted) {
+        let Some(&index) = self.requests.get(&(self.schedule, preempted.request)) else { return };
+        self.running.retain(|&it| it != index);
+        self.victims.push_back(index);
+        let end = self.positions.get(&index).map(|position| position.end);
+        let is_here = |it: &ActiveRequest| it.index == index && Some(it.num_computed_tokens) == end;
+        if let Some(place) = self.run.running.iter().position(is_here) {
+            let num_settled = preempted.num_computed_tokens as usize;
+            self.take_in(place, preempted.num_tokens as usize, num_settled);
+        }
+    }
+
+    /// Takes in what the server sampled for running requests since the step before.
+    pub(super) fn take_in_outputs(&mut self) {
+        for place in 0..self.run.running.len() {
+            let request = &mut self.run.running[place];
+            let Some(position) = self.positions.get(&request.index) else { continue };
+            if position.start < request.num_computed_tokens
+                && position.start >= request.num_prompt_tokens
+                && (position.end > position.start)
+            {
+                // Drafts that were rejected are computed again.
+                request.num_computed_tokens = position.start;
+            }
+            if request.num_computed_tokens == position.start {
+                let num_settled = position.start.saturating_sub(position.num_in_flight);
+                self.take_in(place, position.num_known(), num_settled);
+            }
+        }
+    }
+
+    /// Adds tokens to a running request until it has `num_known`. A scheduler that runs ahead or has
+    /// drafts caches the settled ones then, not with the next step.
+    pub(super) fn take_in(&mut self, place: usize, num_known: usize, num_settled: usize) {
+        let run = &mut self.run;
+        let request = &mut run.running[place];
+        let known = &run.trace.requests()[request.index];
+        let num_known = num_known.min(known.prompt.len() + known.output_length);
+        if request.num_tokens >= num_known {
+            return;
+        }
+        while request.num_tokens < num_known {
+            request.generate(known, run.hash_sizes, &mut run.next_unique_token);
+        }
+        if run.settings.rules.as_ref().is_some_and(Rules::caches_late) {
+            let num_settled = num_settled.min(request.num_tokens - 1);
+            run.cache.cache(&request.view(), num_settled);
+        }
+    }
+
+    pub(super) fn note_ended(&mut self, number: u32) {
+        let Some(&index) = self.requests.get(&(self.schedule, number)) else { return };
+        self.running.retain(|&it| it != index);
+        self.victims.retain(|&it| it != index);
+        if !self.positions.contains_key(&index) {
+            return self.note_unseen(index);
+        }
+        let Some(position) = self.positions.get_mut(&index) else { return };
+        position.has_ended = true;
+        let end = position.end;
+        let here = self.run.running.iter().find(|it| it.index == index);
+        let is_done = here.is_some_and(|it| end <= it.num_computed_tokens);
+        if is_done || self.parked.contains_key(&index) {
+            self.end(index);
+        }
+    }
+
+    /// Serves a request whose steps are missing, because the recording began later, in one go.
+    pub(super) fn note_unseen(&mut self, index: usize) {
+        let request = &self.run.trace.requests()[index];
+        let end = (request.prompt.len() + request.output_length).saturating_sub(1).max(1);
+        self.positions.insert(index, Position { end, has_ended: true, ..Position::default() });
+        self.make_due(index);
+    }
+
+    pub(super) fn end(&mut self, index: usize) {
+        self.cache_last_blocks(index);
+        self.positions.remove(&index);
+        let running = self.run.running.iter().position(|it| it.index == index);
+        let request = match running {
+            Some(place) => Some(self.run.running.remove(place)),
+            None => self.parked.remove(&index),
+        };
+        if let Some(request) = request {
+            self.run.end(&request);
+            let wanted = self.run.trace.requests()[index].output_length;
+            self.run.report.requests[index].output_tokens = wanted;
+        }
+    }
+
+    /// Caches what a request's last output completed, which a scheduler that runs ahead or has
+    /// drafts does before it ends the request.
+    pub(super) fn cache_last_blocks(&mut self, index: usize) {
+        let run = &mut self.run;
+        let is_late = run.settings.rules.as_ref().is_some_and(Rules::caches_late);
+        let known = &run.trace.requests()[index];
+        let Some(request) = run.running.iter_mut().find(|it| it.index == index) else { return };
+        if !is_late || known.output_length == 0 {
+            return;
+        }
+        while request.num_generated() < known.output_length {
+            request.generate(known, run.hash_sizes, &mut run.next_unique_token);
+        }
+        let computed = request.num_computed_tokens.min(request.num_tokens - 1);
+        run.cache.cache(&request.view(), computed);
+    }
+
+    /// Empties the cache. Requests that run here though they did not on the server start again.
+    pub(super) fn reset(&mut self) {
+        while let Some(victim) = self.victims.pop_front() {
+            self.preempt(victim);
+        }
+        while !self.run.cache.reset() {
+            let Some(newest) = self.run.running.last().map(|it| it.index) else { break };
+            self.preempt(newest);
+        }
+    }
+
+    /// Preempts a request if it runs. Returns its place among the running ones.
+    pub(super) fn preempt(&mut self, index: usize) -> Option<usize> {
+        let place = self.run.running.iter().position(|it| it.index == index)?;
+        let mut request = self.run.running.remove(place);
+        self.run.cache.free(index as u64);
+        self.run.record(|schedule| schedule.preempt(index));
+        self.run.report.requests[index].preemptions += 1;
+        request.num_computed_tokens = 0;
+        request.next_call = 0;
+        request.is_waiting = true;
+        let waits_there = !self.running.contains(&index);
+        let has_ended = self.positions.get(&index).is_some_and(|position| position.has_ended);
+        match waits_there && !has_ended {
+            true => drop(self.parked.insert(index, request)),
+            false => self.due.push_front(request),
+        }
+        Some(place)
+    }
+}

@@ -1,0 +1,237 @@
+//! What a step does here: it serves the running requests and admits those that are due.
+
+use kvoxide_core::RequestView;
+
+use super::Follower;
+use super::position::Position;
+use crate::active_request::ActiveRequest;
+use crate::cache::{Cache, Hit, Slots};
+use crate::chunks::Chunks;
+use crate::scheduler::run::chunk;
+use crate::scheduler::settings::Stopped;
+use crate::scheduler::step_clock::StepClock;
+
+impl<C: Cache> Follower<'_, C> {
+    /// Serves running requests. Returns whether one was preempted.
+    pub(super) fn serve_running(
+        &mut self,
+        budget: &mut usize,
+        step: &mut StepClock,
+    ) -> Result<bool, Stopped> {
+        let mut preempts = false;
+        while self.run.scheduled.len() < self.run.running.len() {
+            let place = self.run.scheduled.len();
+            if self.preempts_itself(place) {
+                preempts = true;
+                continue;
+            }
+            let num_new = self.tokens_of(place, *budget);
+            if num_new == 0 {
+                self.run.scheduled.push(0);
+                continue;
+            }
+            if self.allocate(place, num_new, step)? {
+                self.run.scheduled.push(num_new);
+                *budget -= num_new;
+                continue;
+            }
+            let Some(victim) = self.next_victim() else {
+                self.reject_only(place);
+                return Ok(true);
+            };
+            preempts = true;
+            if let Some(gone) = self.preempt(victim)
+                && gone < self.run.scheduled.len()
+            {
+                *budget += self.run.scheduled.remove(gone);
+            }
+        }
+        // A larger pool has room for what the server had to preempt.
+        self.victims.clear();
+        Ok(preempts)
+    }
+
+    /// Preempts a request that did not fit itself, after the server's earlier victims. A larger pool
+    /// than the server's has room for it.
+    pub(super) fn preempts_itself(&mut self, place: usize) -> bool {
+        let settings = self.run.settings;
+        let recorded = settings.rules.as_ref().map(|rules| rules.num_blocks);
+        let is_larger = settings.num_blocks.is_none_or(|num| Some(num) > recorded);
+        let index = self.run.running[place].index;
+        let is_victim = !is_larger && self.victims.contains(&index);
+        while is_victim && let Some(victim) = self.victims.pop_front() {
+            self.preempt(victim);
+            if victim == index {
+                break;
+            }
+        }
+        is_victim
+    }
+
+    /// Returns the tokens of a running request in this step.
+    pub(super) fn tokens_of(&mut self, place: usize, budget: usize) -> usize {
+        let request = &mut self.run.running[place];
+        let Some(position) = self.positions.get(&request.index) else { return 0 };
+        let known = &self.run.trace.requests()[request.index];
+        let start = request.num_computed_tokens;
+        let wanted = position.end.saturating_sub(start).min(budget);
+        if start != position.start {
+            let num_known = (start + wanted).min(known.prompt.len() + known.output_length);
+            while request.num_tokens < num_known {
+                request.generate(known, self.run.hash_sizes, &mut self.run.next_unique_token);
+            }
+        }
+        match start == position.start && start + wanted == position.end {
+            true => wanted,
+            false => chunk(&self.run.chunks, &request.view(), start, wanted),
+        }
+    }
+
+    pub(super) fn slots(&self, num_new_tokens: usize, has_running: bool) -> Slots {
+        let rules = self.run.settings.rules.as_ref();
+        Slots {
+            num_lookahead_tokens: rules.map_or(0, |rules| rules.num_lookahead_tokens),
+            whole_must_fit: rules.is_none_or(|rules| rules.reserves_full_input),
+            has_running,
+            ..Slots::of(num_new_tokens)
+        }
+    }
+
+    pub(super) fn allocate(
+        &mut self,
+        place: usize,
+        num_new: usize,
+        step: &mut StepClock,
+    ) -> Result<bool, Stopped> {
+        let slots = self.slots(num_new, true);
+        let run = &mut self.run;
+        let request = &run.running[place];
+        let index = request.index;
+        let num_in_flight = self.positions.get(&index).map_or(0, |it| it.num_in_flight);
+        let num_in_flight_tokens = num_in_flight as isize;
+        let view = RequestView { num_in_flight_tokens, ..request.view() };
+        let start = view.num_computed_tokens;
+        let is_plain = num_new == 1 && start >= request.num_prompt_tokens;
+        let skips = is_plain && start < request.next_call && slots.num_lookahead_tokens == 0;
+        let fits = skips
+            || step.time(&mut run.report.schedule, || run.cache.allocate(&view, slots, None))?;
+        if fits {
+            run.work.add(&view, start, num_new);
+        }
+        if !fits || skips {
+            return Ok(fits);
+        }
+        run.cache.note_computed(&view, start, start + num_new);
+        let num_prompt_tokens = request.num_prompt_tokens;
+        if is_plain && start + 1 == request.num_tokens {
+            run.running[place].next_call = run.cache.next_call(start + 1);
+        }
+        let known = &run.trace.requests()[index];
+        let num_known = known.num_known_tokens(run.hash_sizes.tokens_per_id);
+        run.record(|schedule| {
+            schedule.extend(index, num_prompt_tokens, num_known, start..start + num_new);
+        });
+        Ok(true)
+    }
+
+    /// Returns the request that makes room: the server's victim, else the newest one.
+    pub(super) fn next_victim(&mut self) -> Option<usize> {
+        while let Some(victim) = self.victims.pop_front() {
+            if self.run.running.iter().any(|it| it.index == victim) {
+                return Some(victim);
+            }
+        }
+        (self.run.running.len() > 1).then(|| self.run.running.last().map(|it| it.index))?
+    }
+
+    /// Rejects a request that outgrows the pool while it runs alone.
+    pub(super) fn reject_only(&mut self, place: usize) {
+        let request = self.run.running.remove(place);
+        self.run.cache.free(request.index as u64);
+        self.run.record(|schedule| schedule.end(request.index));
+        self.forget(request.index);
+    }
+
+    pub(super) fn forget(&mut self, index: usize) {
+        self.positions.remove(&index);
+        self.running.retain(|&it| it != index);
+        self.run.reject(index);
+    }
+
+    /// Admits requests that the server had admitted, in its order.
+    pub(super) fn admit_due(
+        &mut self,
+        budget: &mut usize,
+        step: &mut StepClock,
+    ) -> Result<(), Stopped> {
+        while *budget > 0 && self.run.running.len() < self.run.settings.concurrency {
+            let Some(mut request) = self.due.pop_front() else { break };
+            let Some(position) = self.positions.get(&request.index) else { continue };
+            let slots = self.slots(0, !self.run.running.is_empty());
+            let run = &mut self.run;
+            let known = &run.trace.requests()[request.index];
+            let most_tokens = known.prompt.len() + known.output_length;
+            // A new request is looked up by its prompt, whatever drafts its first step has.
+            let was_admitted = run.report.requests[request.index].hit_tokens.is_some();
+            while was_admitted && request.num_tokens < position.end.min(most_tokens) {
+                request.generate(known, run.hash_sizes, &mut run.next_unique_token);
+            }
+            let num_in_flight_tokens = position.num_in_flight as isize;
+            let view = RequestView { num_in_flight_tokens, ..request.view() };
+            let num_replayed = run.settings.rules.as_ref().map_or(0, |it| it.prefix_replay_tokens);
+            let (hit, num_new, fits) = step.time(&mut run.report.schedule, || {
+                let mut hit = match request.skips_reading {
+                    true => Hit::none(),
+                    false => run.cache.look_up(&view)?,
+                };
+                if hit.length <= num_replayed {
+                    hit = hit.dropped();
+                }
+                let num_replayed = num_replayed.min(hit.length);
+                let start = hit.length - num_replayed;
+                let num_new = first_tokens(&run.chunks, &request, &hit, start, position, *budget);
+                let num_new_tokens = num_new.saturating_sub(num_replayed);
+                let slots = Slots { num_new_tokens, ..slots };
+                let view =
+                    RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..view };
+                let fits = num_new > 0 && run.cache.allocate(&view, slots, Some(&hit))?;
+                Ok((hit, num_new, fits))
+            })?;
+            match fits {
+                true => {
+                    *budget = budget.saturating_sub(num_new);
+                    run.admit(request, &hit, num_new);
+                    if let Some(request) = run.running.last_mut() {
+                        request.num_computed_tokens -= num_replayed.min(hit.length);
+                    }
+                }
+                false if run.running.is_empty() => self.forget(request.index),
+                false => {
+                    request.shared_prefix_boundary = hit.shared_prefix_boundary;
+                    self.due.push_front(request);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the tokens that a request computes in its first step, from `start` on: the server's where
+/// the hit is the server's, else what brings it to where it was there.
+fn first_tokens(
+    chunks: &Option<Chunks>,
+    request: &ActiveRequest,
+    hit: &Hit,
+    start: usize,
+    position: &Position,
+    budget: usize,
+) -> usize {
+    let wanted = position.end.saturating_sub(start);
+    if start == position.start && wanted > 0 {
+        return wanted;
+    }
+    let most = (request.num_tokens - start).min(budget);
+    let view = RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..request.view() };
+    chunk(chunks, &view, start, wanted.clamp(1, most))
+}
