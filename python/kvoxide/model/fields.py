@@ -59,10 +59,8 @@ class Fields:
         Raises :class:`~kvoxide.ConfigError` for any other value, and if there is no default.
         """
         value = self._read(name)
-        if value is _ABSENT and (default is None or not self.is_whole):
-            raise ConfigError(self._missing(name))
         if value is None or value is _ABSENT:
-            if default is None:
+            if default is None or (value is _ABSENT and not self.is_whole):
                 raise ConfigError(self._missing(name))
             return default
         if type(value) is not int or not 1 <= value <= _MAX_COUNT:
@@ -91,7 +89,7 @@ class Fields:
 
     def kinds(self, known: Collection[str], name: str = "layer_types") -> list[str] | None:
         """Return the kind of each layer, one of ``known``; None if the field is missing."""
-        value = self._list(name)
+        value = self.items(name)
         if value is None:
             return None
         kept = self.of_layers(name, value)
@@ -115,10 +113,20 @@ class Fields:
 
     def counts(self, name: str) -> list[int] | None:
         """Return a list of integers from 0 on; None if the field is missing."""
-        value = self._list(name)
+        value = self.items(name)
         if value is not None and not all(type(each) is int and each >= 0 for each in value):
             raise ConfigError(f"{self.source}: {name} is not a list of integers from 0 on")
         return value
+
+    def items(self, name: str) -> list[Any] | None:
+        """Return a list, whose items are unchecked; None if the field is missing or null.
+
+        Raises :class:`~kvoxide.ConfigError` for a value that is no list.
+        """
+        value = self.get(name)
+        if value is not None and not isinstance(value, list | tuple):
+            raise ConfigError(f"{self.source}: {name} is {value!r}, not a list")
+        return None if value is None else list(value)
 
     def text(self, name: str, default: str) -> str:
         """Return a text; ``default`` if the field is missing or null."""
@@ -169,9 +177,3 @@ class Fields:
             f"{self.source} has no {name}. The model's own code may have a default for it, but"
             f" kvoxide does not execute that code. Add {name} to the file"
         )
-
-    def _list(self, name: str) -> list[Any] | None:
-        value = self.get(name)
-        if value is not None and not isinstance(value, list | tuple):
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a list")
-        return None if value is None else list(value)

@@ -132,7 +132,7 @@ def _as_text(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     import pyarrow.compute as pc
 
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if _is_list(kind):
         texts = pc.cast(column, pa.list_(pa.string()))
         return pc.binary_join(texts, " ")
     if pa.types.is_decimal(kind) or pa.types.is_duration(kind):
@@ -148,13 +148,17 @@ def _flattened(table: "pa.Table") -> "pa.Table":
 
 
 def _is_nested(kind: "pa.DataType") -> bool:
-    """Whether values have parts that are no plain values."""
+    """Return whether values have parts that are not plain values themselves."""
     import pyarrow as pa
 
-    is_list = (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
-    return bool(pa.types.is_nested(kind.value_type if is_list else kind))
+    return bool(pa.types.is_nested(kind.value_type if _is_list(kind) else kind))
+
+
+def _is_list(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    is_of = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_one(kind) for is_one in is_of)
 
 
 def _json_lines(batches: _Batches, names: list[str]) -> Iterator[bytes]:

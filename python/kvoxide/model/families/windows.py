@@ -1,4 +1,4 @@
-"""Which layers have a sliding window, as the classes of vLLM 0.33.0 decide it.
+"""The sliding window of each layer, as the classes of vLLM 0.33.0 decide it.
 
 vLLM gives all layers of a model the window of its configuration, unless ``layer_types`` has other
 kinds too. A class can choose the window of each layer before that.
@@ -53,21 +53,20 @@ def of_qwen(text: Fields) -> list[int | None]:
 
 def of_several_sizes(text: Fields) -> list[int | None]:
     """Return the windows of EXAONE MoE, whose ``sliding_windows`` has a size for each layer."""
-    kinds, sizes = _kinds(text), text.get("sliding_windows")
-    if kinds is None or sizes is None:
+    kinds = _kinds(text)
+    if kinds is None or "sliding_windows" not in text:
         return in_some_layers(text)
-    if not isinstance(sizes, list | tuple):
-        raise ConfigError(f"{text.source}: sliding_windows is {sizes!r}, not a list")
+    sizes = text.items("sliding_windows") or []
     of_model = _of_model(text)
     layers = zip(text.of_layers("layer_types", kinds), _sizes(text, sizes), strict=True)
     return [of_model if kind == FULL or not size else size for kind, size in layers]
 
 
-def _sizes(text: Fields, sizes: Sequence[Any]) -> list[int | None]:
+def _sizes(text: Fields, sizes: list[Any]) -> list[int | None]:
     for size in sizes:
         if size is not None and (type(size) is not int or size < 0):
             raise ConfigError(f"{text.source}: sliding_windows has {size!r}, not a size in tokens")
-    return text.of_layers("sliding_windows", list(sizes))
+    return text.of_layers("sliding_windows", sizes)
 
 
 def interleaved(text: Fields) -> list[int | None]:
@@ -114,7 +113,4 @@ def _of_model(text: Fields) -> int | None:
 
 
 def _kinds(text: Fields) -> list[Any] | None:
-    kinds = text.get("layer_types")
-    if kinds is not None and not isinstance(kinds, list | tuple):
-        raise ConfigError(f"{text.source}: layer_types is {kinds!r}, not a list")
-    return None if kinds is None else list(kinds)
+    return text.items("layer_types")

@@ -16,7 +16,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock
 
 from kvoxide.vllm.adapter.replaced import ReplacedEngine
 from kvoxide.vllm.adapter.state import State
-from kvoxide.vllm.adapter.watched import WATCHERS, watch
+from kvoxide.vllm.adapter.watched import PYTHONS, WATCHERS, watch
 from kvoxide.vllm.environment import UnsupportedError, logger, settings
 
 _KEPT: Final = ("empty_kv_cache_blocks", "kv_event_queue", "_reuse_watchers")
@@ -67,7 +67,7 @@ class Fallback:
             if vars(cls) == before:
                 continue
             now = self._classes[cls] = dict(vars(cls))
-            names = sorted(name for name in {*before, *now} if not name.startswith(("__", "_abc_")))
+            names = sorted(name for name in {*before, *now} if not name.startswith(PYTHONS))
             changed = [name for name in names if before.get(name) is not now.get(name)]
             if changed:
                 self.before_change(f"{cls.__name__}.{changed[0]} is set on the class")

@@ -7,7 +7,7 @@ would not see is reported to the object's :class:`Watcher` before it is made.
 import dis
 import functools
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, Final, Protocol
 from weakref import WeakSet
@@ -27,7 +27,7 @@ class Watcher(Protocol):
         """Prepare for ``what``, or raise an error that refuses it."""
 
 
-_PYTHONS: Final = ("__", "_abc_")
+PYTHONS: Final = ("__", "_abc_")
 """How names begin that Python itself sets on classes."""
 
 WATCHERS: Final[WeakSet[Any]] = WeakSet()
@@ -111,7 +111,7 @@ def watch(thing: Watched, watcher: Watcher) -> None:
 def stock_names(stock: type) -> frozenset[str]:
     """The attributes of vLLM's class: its methods, and the fields that its code sets."""
     classes = [cls for cls in stock.__mro__ if cls.__module__.startswith("vllm.")]
-    names = {name for cls in classes for name in vars(cls) if not name.startswith(_PYTHONS)}
+    names = {name for cls in classes for name in vars(cls) if not name.startswith(PYTHONS)}
     for cls in classes:
         for function in map(_function_of, vars(cls).values()):
             if function is not None:
@@ -157,7 +157,7 @@ def replacing_class(native: type, stock: Any, in_vllm: Iterable[str] = ()) -> An
 
 
 def _methods_of(*classes: type) -> dict[str, Any]:
-    """What kvoxide's classes define, the first one's before the others'."""
+    """Return the attributes that kvoxide's classes define; those of the first class win."""
     own = [c for cls in classes for c in cls.__mro__ if c.__module__.startswith("kvoxide.")]
     return {
         name: value
@@ -199,7 +199,6 @@ def let_vllm_continue(thing: Any, what: str) -> None:
     """Let vLLM's own object replace ``thing`` because of ``what``. Raises
     :class:`~kvoxide.BusyError` while observers are told what a call did."""
     native = type(thing)
-    watcher: Mapping[str, Any] = vars(thing)
-    watcher["_watcher"].before_change(f"{thing._shown_as}.{what}")
+    fields_of(thing)["_watcher"].before_change(f"{thing._shown_as}.{what}")
     if type(thing) is native:
         raise BusyError(BUSY)
