@@ -1,4 +1,4 @@
-"""What else people name as a model's folder: names on a hub, files of weights, draft models."""
+"""Names that people give instead of a model's folder: of a hub, of weights, of draft models."""
 
 import re
 from collections.abc import Mapping

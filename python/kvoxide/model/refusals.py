@@ -1,4 +1,4 @@
-"""What Transformers says of values that it refuses, in plain words."""
+"""Refusals of Transformers in plain words."""
 
 import re
 from typing import Final

@@ -7,7 +7,7 @@ from kvoxide.plan.target import Metric, Target
 from kvoxide.replay.serving import StepFit
 
 MAX_ERROR: Final = 0.25
-"""A median relative error of steps above which nothing can be told from times."""
+"""The highest median relative error of steps at which times can be judged."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _END = b'{"end"'
 
 @dataclass
 class Part:
-    """What was read of a file. ``end`` is the last line's, if that says that nothing is left."""
+    """The content of a file. ``end`` is set if the last line says that nothing is left to write."""
 
     header: Header
     is_whole: bool = True
@@ -68,7 +68,7 @@ def _read_line(line: bytes, part: Part, lines: Lines, *, begins: bool) -> None:
 
 
 def _admitting(fields: dict[str, Any]) -> bytes:
-    """What runs, as a step that admits it."""
+    """Return the running requests as a step that admits them."""
     running = fields["running"]
     if not (isinstance(running, list) and all(_is_pair(each) for each in running)):
         raise ValueError(f"field 'running': is {running!r}; expected pairs of numbers")

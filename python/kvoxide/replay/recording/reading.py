@@ -92,7 +92,7 @@ def read_recording(
 
 
 def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
-    """What the recordings lack."""
+    """Return a note for each thing that the recordings lack."""
     notes = []
     parts = [part for scheduler in schedulers for part in scheduler]
     if any(part.header.format == 1 for part in parts):

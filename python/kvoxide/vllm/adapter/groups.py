@@ -44,8 +44,7 @@ _UNSHOWN: Final = (
     "last_state_block_idx",
     "new_block_ids",
 )
-"""What a group remembers and the engine does not show: vLLM's own objects continue when it is
-read."""
+"""Fields that the engine does not show: vLLM's own objects continue when one of these is read."""
 
 
 def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) -> Any:

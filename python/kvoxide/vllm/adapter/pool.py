@@ -136,7 +136,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
 
     @property
     def is_telling(self) -> bool:
-        """Whether observers are told what a call did."""
+        """Whether observers are being notified of what a call did."""
         return self._turn.locked()
 
     def observing(self, call: Callable[..., T]) -> Callable[..., T]:

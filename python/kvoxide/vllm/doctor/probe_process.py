@@ -76,7 +76,7 @@ def _connectors(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pool_access(config: dict[str, Any]) -> dict[str, Any]:
-    """What one connector class does with the living block pool."""
+    """Return how one connector class uses the living block pool."""
     from vllm.config import KVTransferConfig
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 

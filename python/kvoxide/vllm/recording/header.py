@@ -58,8 +58,8 @@ def _served_as(scheduler: Any) -> dict[str, Any]:
 
 
 def _rules(scheduler: Any) -> dict[str, Any] | None:
-    """What the scheduler tells its manager in addition to groups and pool, and what the release of
-    vLLM decides; None where the release is not known."""
+    """Return the settings that the scheduler passes to its manager in addition to groups and pool,
+    and those that depend on the release of vLLM; None for an unknown release."""
     try:
         release = recognise().release
         config, cache = scheduler.vllm_config, scheduler.cache_config

@@ -6,7 +6,7 @@ from typing import Final
 
 from kvoxide.vllm.recording.files import MAX_BYTES, GzipFiles
 
-# A limit is kept with files that are small beside it.
+# Whole files are deleted, so each is small compared with the limit.
 _MIN_FILES: Final = 16
 _MIN_FILE_BYTES: Final = 64 << 10
 

@@ -11,7 +11,7 @@
 //! | it ends | [`ActivePolicy::release`] | releases its tables | learns, and releases its blocks in the order of their values |
 //!
 //! [`mask`] has vLLM's rules, [`valuation`] says where values come from. Which free block goes first
-//! is decided in [`crate::pool`], by the values that blocks were given here. The room stands below
+//! is decided in [`crate::pool`], by the values that blocks were given here. This module is below
 //! `group` because the groups ask for their masks; of a group it knows the [`TailShape`] only.
 
 mod estimate;

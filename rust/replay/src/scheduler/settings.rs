@@ -23,12 +23,12 @@ pub struct Settings {
     pub has_bound: bool,
     /// Whether requests run in the steps of the trace's recorded schedules.
     pub follows_schedule: bool,
-    /// The rules of the server, where they are not those of every server.
+    /// The rules of the recorded server; `None` for the usual ones.
     pub rules: Option<Rules>,
 }
 
-/// What a recorded server's scheduler told its manager in addition to the groups and the pool.
-/// Sizes in tokens.
+/// The settings that a recorded server's scheduler passed to its manager in addition to the groups
+/// and the pool. Sizes are in tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// Length of the longest sequence.
@@ -45,7 +45,7 @@ pub struct Rules {
     pub drops_flagged_groups: bool,
     /// Ranks of decode context parallelism.
     pub dcp_world_size: usize,
-    /// Tokens behind a block that its hash covers.
+    /// Tokens after a block that its hash covers.
     pub num_hash_lookahead_tokens: usize,
     /// Whether states are kept at shared-prefix boundaries.
     pub shared_prefix_checkpoint: bool,
