@@ -8,20 +8,14 @@ from pathlib import Path
 import pytest
 from kvoxide.vllm.environment import recognition, sources
 
+from tests.testing.logs import logged
+
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     """What kvoxide logs."""
-    seen: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.kvoxide")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield seen
-    logger.removeHandler(handler)
-    logger.setLevel(level)
+    with logged(logging.INFO) as seen:
+        yield seen
 
 
 @pytest.fixture
@@ -56,10 +50,5 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
     """The warnings of kvoxide."""
-    seen: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.kvoxide")
-    logger.addHandler(handler)
-    yield seen
-    logger.removeHandler(handler)
+    with logged(logging.WARNING) as seen:
+        yield seen

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,12 @@ def test_a_server_that_waits_has_written_all(folder: Path, monkeypatch: pytest.M
 
 
 def wait_for_lines(folder: Path, expected: list[str]) -> None:
+    wait_until(lambda: [line["status"] for line in lines(folder)] == expected)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while [line["status"] for line in lines(folder)] != expected:
+    while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -174,10 +179,7 @@ def test_what_fails_inside_ends_the_recording_alone(folder: Path, warnings: list
     world.step()
     request.arrival_time = "never"
     world.abort("a")
-    deadline = time.monotonic() + 30
-    while world.scheduler._kvoxide_recorder.is_on:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not world.scheduler._kvoxide_recorder.is_on)
     assert len(world.serve("b", prompt(2, 40), 5)) == 45
     (warning,) = warnings
     assert "stops recording to" in warning
@@ -196,10 +198,7 @@ def test_a_recording_says_when_nothing_is_left_to_write(folder: Path) -> None:
     assert ends(folder) == []
     assert "has no end" in " ".join(read_notes(folder))
     world.run()
-    deadline = time.monotonic() + 30
-    while ends(folder) != ["idle"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: ends(folder) == ["idle"])
     assert "has no end" not in " ".join(read_notes(folder))
     closed(world)
     assert ends(folder)[-1] == "closed"
@@ -219,14 +218,8 @@ def test_a_failed_recording_says_why_where_it_can(folder: Path) -> None:
     world.step()
     request.arrival_time = "never"
     world.abort("b")
-    deadline = time.monotonic() + 30
-    while world.scheduler._kvoxide_recorder.is_on:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    deadline = time.monotonic() + 30
-    while "failed" not in ends(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not world.scheduler._kvoxide_recorder.is_on)
+    wait_until(lambda: "failed" in ends(folder))
     assert any("recording failed on the server" in note for note in read_notes(folder))
 
 

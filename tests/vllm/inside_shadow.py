@@ -25,6 +25,7 @@ from kvoxide.vllm.shadow import (  # noqa: E402
 from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager as Stock  # noqa: E402
 
+from tests.testing.logs import logged  # noqa: E402
 from tests.testing.small_world import (  # noqa: E402
     BLOCK_SIZE,
     config,
@@ -81,13 +82,8 @@ def _shadow_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def errors() -> Iterator[list[str]]:
     """Errors that kvoxide logs."""
-    seen: list[str] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.kvoxide")
-    logger.addHandler(handler)
-    yield seen
-    logger.removeHandler(handler)
+    with logged(logging.ERROR) as seen:
+        yield seen
 
 
 def expected() -> list[Any]:

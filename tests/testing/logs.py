@@ -1,0 +1,24 @@
+"""Messages that kvoxide logs in a vLLM process."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def logged(level: int) -> Iterator[list[str]]:
+    """Collect the messages of kvoxide's logger from a ``level`` on.
+
+    Below warnings, the logger itself gets that level meanwhile.
+    """
+    seen: list[str] = []
+    handler = logging.Handler(level)
+    handler.emit = lambda record: seen.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("vllm.kvoxide")
+    before = logger.level
+    logger.addHandler(handler)
+    if level < logging.WARNING:
+        logger.setLevel(level)
+    yield seen
+    logger.removeHandler(handler)
+    logger.setLevel(before)
