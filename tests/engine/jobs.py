@@ -127,6 +127,41 @@ JOBS |= {
     "qwen3-next-partial-hits": recurrent("qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)),
 }
 
+# The jobs that the ordinary tests play with every release; the others, with the newest.
+ON_EACH_RELEASE = ("llama-preempted", "qwen3-next-partial-hits")
+
+
+def offloaded(job: Job, megabytes: int) -> Job:
+    """The same engine with so much CPU memory, from which prompts come back.
+
+    The prefix cache is not reset: vLLM cannot preempt a request whose prompt is being loaded.
+    """
+    transfers = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {
+            "cpu_bytes_to_use": megabytes << 20,
+            "spec_name": "HostCopies",
+            "spec_module_path": "tests.engine.host_copies",
+        },
+    }
+    return replace(
+        job,
+        options=job.options | {"kv_transfer_config": transfers},
+        workloads=tuple(replace(each, reset_every=None) for each in job.workloads),
+        counters=("prefix_cache_hits", "external_prefix_cache_hits"),
+    )
+
+
+OFFLOADED_JOBS = {
+    name: offloaded(job, megabytes=16)
+    for name, job in {
+        "llama": Job("llama", TINY_POOL),
+        "gemma": Job("gemma", {"num_gpu_blocks_override": 150}),
+        "qwen3-next": recurrent("qwen3-next", {**QWEN, **FEW_BLOCKS}),
+    }.items()
+}
+
 LONG_JOBS |= {
     "qwen3-next-preempted": recurrent(
         "qwen3-next", {**QWEN, **FEW_BLOCKS}, counters=PREEMPTED, seen=("preempted",)

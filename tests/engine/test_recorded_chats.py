@@ -14,6 +14,7 @@ from tests.testing.traces import replay_json
 
 from .load import Chats, chat
 from .models import MAX_POSITIONS, write_slow_llama
+from .processes import ENGINES, OLDER_IF_LONG
 from .server import Server, serving
 from .test_http import by_rank, final_metrics
 from .workload import random_tokens
@@ -35,16 +36,17 @@ RESETTING = {
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("release", ENGINES)
 @pytest.mark.parametrize("mode", ["off", "require"])
 def test_chats_on_two_ranks_hit_and_wait_as_predicted(
-    mode: str, models: Path, tmp_path: Path
+    mode: str, release: str, models: Path, tmp_path: Path
 ) -> None:
     """Hundreds of requests that vLLM itself spreads over its ranks, at random times."""
     if not (models / "slow-llama").exists():
         write_slow_llama(models / "slow-llama")
     folder, log = tmp_path / "recorded", tmp_path / "log"
     variables = {"KVOXIDE_RECORD": str(folder)}
-    with serving("slow-llama", mode, models, log, RANKS, variables) as server:
+    with serving("slow-llama", mode, release, models, log, RANKS, variables) as server:
         server.wait_until_it_serves()
         answers = chat(server.url, "slow-llama", CHATS)
         metrics = final_metrics(server, len(answers))
@@ -63,16 +65,17 @@ def test_chats_on_two_ranks_hit_and_wait_as_predicted(
     assert predicted == pytest.approx(measured, rel=0.5), (predicted, measured)
 
 
+@pytest.mark.parametrize("release", OLDER_IF_LONG)
 @pytest.mark.parametrize("mode", ["off", "require"])
 def test_resets_and_prompt_logprobs_are_replayed_as_they_were(
-    mode: str, models: Path, tmp_path: Path
+    mode: str, release: str, models: Path, tmp_path: Path
 ) -> None:
     """Requests that ask for logprobs of their prompt do not read the cache."""
     folder, log = tmp_path / "recorded", tmp_path / "log"
     variables = {"KVOXIDE_RECORD": str(folder)}
     rng = random.Random(7)
     prompts = [random_tokens(rng, 480) for _ in range(4)]
-    with serving("llama", mode, models, log, RESETTING, variables) as server:
+    with serving("llama", mode, release, models, log, RESETTING, variables) as server:
         server.wait_until_it_serves()
         for turn in range(12):
             if turn in (4, 9):

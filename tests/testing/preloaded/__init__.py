@@ -10,11 +10,11 @@ folder, arguments and files are the asker's, and it ends as Python ends, with it
 and exit functions. Variables that a third party may read when it is imported are the same for all
 processes of a server; where they differ, so does the server. What must not find torch imported is
 a job for :mod:`subprocess`; what may find even vLLM imported names modules in the variable
-:data:`ALSO`.
+:data:`ALSO`, and in :data:`ALSO_FROM` where they are.
 """
 
 from .client import Process, run, start
 from .folder import folder_for_servers
-from .modules import ALSO
+from .modules import ALSO, ALSO_FROM
 
-__all__ = ["ALSO", "Process", "folder_for_servers", "run", "start"]
+__all__ = ["ALSO", "ALSO_FROM", "Process", "folder_for_servers", "run", "start"]

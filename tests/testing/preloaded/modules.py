@@ -1,12 +1,17 @@
 """What the server imports: what takes vLLM long to import and is not vLLM's."""
 
 import os
+import sys
 from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
-# What vLLM sets before it imports torch.
-_VARIABLES: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+# What vLLM sets before it imports torch, and the platform that it imports its own modules for.
+_VARIABLES: Final = {
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "VLLM_TARGET_DEVICE": "cpu",
+}
 
 # With what they import in turn, 95 % of the time that the import of an engine takes.
 _MODULES: Final = (
@@ -46,10 +51,14 @@ _MODULES: Final = (
 ALSO: Final = "PRELOADED_TOO"
 """The variable that names what a server imports besides, separated by commas."""
 
+ALSO_FROM: Final = "PRELOADED_FROM"
+"""The variable with the folders, separated as in PYTHONPATH, where it finds them first."""
+
 
 def import_all() -> None:
     """Import each of them that is installed."""
     os.environ.update(_VARIABLES)
+    sys.path[:0] = filter(None, os.environ.get(ALSO_FROM, "").split(os.pathsep))
     for name in (*_MODULES, *filter(None, os.environ.get(ALSO, "").split(","))):
         with suppress(ImportError):
             import_module(name)

@@ -1,0 +1,82 @@
+"""The worker of vLLM's CPU offloading for an engine without an accelerator.
+
+vLLM's own worker copies between a GPU and pinned memory and refuses to start without a GPU. This
+one copies between two tensors of CPU memory. Connector and manager are vLLM's, or kvoxide's. Named
+in ``kv_connector_extra_config``: spec_name "HostCopies", spec_module_path
+"tests.engine.host_copies".
+"""
+
+from typing import Any
+
+import torch
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+POLLS_UNTIL_DONE = 2
+"""A transfer is made at once and reported as done at this poll, as one that takes some steps."""
+
+
+class HostCopies(CPUOffloadingSpec):  # type: ignore[misc]
+    """vLLM's CPU offloading with the worker below."""
+
+    def get_worker(self, kv_caches: Any) -> OffloadingWorker:
+        if self._worker is None:
+            assert self.blocks_per_chunk == 1, "a chunk of several blocks is not copied here"
+            self._worker = Worker(kv_caches, self.num_chunks)
+        return self._worker
+
+
+class Worker(OffloadingWorker):  # type: ignore[misc]
+    """Copies blocks (rows of the engine's tensors) to chunks (rows of tensors made here)."""
+
+    def __init__(self, kv_caches: Any, num_chunks: int) -> None:
+        self.layers_of_groups = kv_caches.group_data_refs
+        self.blocks = [
+            each.tensor.view(torch.int8).view(-1, each.page_size_bytes)
+            for each in kv_caches.tensors
+        ]
+        self.chunks = [
+            torch.zeros((num_chunks, blocks.shape[1]), dtype=torch.int8) for blocks in self.blocks
+        ]
+        self.polls_left: dict[int, int] = {}
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        for layer, block, chunk in self._pairs(src_spec, dst_spec):
+            self.chunks[layer][chunk] = self.blocks[layer][block]
+        self.polls_left[job_id] = POLLS_UNTIL_DONE
+        return True
+
+    def submit_load(
+        self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False
+    ) -> bool:
+        for layer, block, chunk in self._pairs(dst_spec, src_spec):
+            self.blocks[layer][block] = self.chunks[layer][chunk]
+        self.polls_left[job_id] = POLLS_UNTIL_DONE
+        return True
+
+    def _pairs(self, on_device: Any, on_host: Any) -> list[tuple[int, Any, Any]]:
+        """The tensor, its rows of blocks and the rows of chunks, for each layer of each group."""
+        pairs, begin = [], 0
+        for layers, size in zip(self.layers_of_groups, on_device.group_sizes, strict=True):
+            rows = slice(begin, begin + size)
+            block, chunk = (
+                torch.from_numpy(spec.block_ids[rows].astype("int64"))
+                for spec in (on_device, on_host)
+            )
+            pairs += [(layer.tensor_idx, block, chunk) for layer in layers]
+            begin += size
+        assert begin == len(on_host.block_ids) == len(on_device.block_ids)
+        return pairs
+
+    def get_finished(self) -> list[TransferResult]:
+        self.polls_left = {job: left - 1 for job, left in self.polls_left.items()}
+        done = [job for job, left in self.polls_left.items() if left <= 0]
+        for job in done:
+            del self.polls_left[job]
+        return [
+            TransferResult(job_id=job, success=True, transfer_size=1, transfer_time=1e-6)
+            for job in done
+        ]
+
+    def wait(self, job_ids: set[int]) -> None:
+        self.polls_left |= {job: 0 for job in job_ids if job in self.polls_left}
