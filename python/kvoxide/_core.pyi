@@ -183,7 +183,7 @@ class GroupDeclaration:
         """What of a prefix must be cached for a hit."""
 
     @property
-    def gives_back(self) -> str:
+    def releases(self) -> str:
         """Which blocks go back to the pool while a request runs; empty for none."""
 
     @property

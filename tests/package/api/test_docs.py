@@ -125,7 +125,7 @@ def test_the_support_table_is_what_the_kinds_declare() -> None:
         [
             f"`{kind.name}`",
             kind.hit_needs,
-            kind.gives_back or "none",
+            kind.releases or "none",
             *("yes" if it else "no" for it in (kind.is_sparse, kind.is_pinned_by_drop)),
             *("yes" if it else "no" for it in (kind.supports_eagle, kind.mixes_block_sizes)),
             kind.prefix_caching,

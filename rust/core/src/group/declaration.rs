@@ -30,7 +30,7 @@ pub struct Declaration {
     /// What of a prefix a hit needs, for the table of kinds.
     pub hit_needs: &'static str,
     /// Which blocks are released while a request runs, for the table of kinds; empty for none.
-    pub gives_back: &'static str,
+    pub releases: &'static str,
     /// Whether a hit needs a tail only, so that the retention mask and retention intervals apply.
     pub is_sparse: bool,
     /// Whether the blocks that a request still holds are pinned when it releases many.

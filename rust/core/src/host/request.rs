@@ -126,9 +126,9 @@ impl HostRequest {
     /// Notes a key and its position. Returns its slot, which it keeps until the request ends, and
     /// whether the key is new.
     pub(super) fn see(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
-        if !self.is_behind_all(&key, position)
-            && let Some(slot) = self.slot(&key)
-        {
+        let is_new = self.is_after_all_seen(&key, position);
+        self.note_position(&key, position);
+        if !is_new && let Some(slot) = self.slot(&key) {
             self.seen[slot as usize].set_position(position);
             return (slot, false);
         }
@@ -137,17 +137,20 @@ impl HostRequest {
         (self.seen.len() as u32 - 1, true)
     }
 
-    /// Whether the position of a key tells that it was not seen. Notes the position.
-    fn is_behind_all(&mut self, key: &CacheKey, position: Position) -> bool {
+    /// Whether a key cannot have been seen, because its position comes after all seen in its group.
+    fn is_after_all_seen(&self, key: &CacheKey, position: Position) -> bool {
         let Some(position) = position else { return false };
+        let last = self.last.get(usize::from(key.group)).copied().unwrap_or_default();
+        last < position && !self.has_unknown_positions
+    }
+
+    fn note_position(&mut self, key: &CacheKey, position: Position) {
+        let Some(position) = position else { return };
         let group = usize::from(key.group);
         if group >= self.last.len() {
             self.last.resize(group + 1, 0);
         }
-        let last = &mut self.last[group];
-        let is_behind = *last < position;
-        *last = position.max(*last);
-        is_behind && !self.has_unknown_positions
+        self.last[group] = position.max(self.last[group]);
     }
 
     /// Makes room for further keys.

@@ -36,14 +36,17 @@ impl Manager {
         self.check_takes_hit(request.id, args.new_computed_blocks)?;
         let allocation = Allocation::new(request, args, &self.config);
         let refusal = self.check_step(&allocation).err();
-        // Too few free blocks come before a refusal, but the capacity check releases blocks, which
-        // a refused call must not do.
+        // Too few free blocks come before a refusal, but a refused call must not release blocks.
         if let Some(refusal) = &refusal
             && self.would_have_capacity(&allocation)
         {
             return Err(refusal.clone());
         }
-        if !self.has_capacity(&allocation) || refusal.is_some() {
+        if !self.has_capacity_for_whole(&allocation) {
+            return Ok(None);
+        }
+        self.release_before_step(&allocation);
+        if !self.has_capacity_for_step(&allocation) || refusal.is_some() {
             return Ok(None);
         }
         if args.num_external_computed_tokens > 0 {
@@ -83,7 +86,7 @@ impl Manager {
 
     /// Makes the groups forget a request that was only asked about.
     pub(super) fn forget_unless_known(&mut self, request: RequestId) {
-        if self.derived.has_unusual_tables && !self.knows(request) {
+        if self.layout.has_unusual_tables && !self.knows(request) {
             self.groups.iter_mut().for_each(|group| group.end(request, &mut self.commands));
         }
     }
@@ -115,7 +118,7 @@ impl Manager {
         if hit.iter().any(|blocks| blocks.ids().iter().fold(false, is_outside)) {
             return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
         }
-        if !self.derived.has_unusual_tables {
+        if !self.layout.has_unusual_tables {
             return Ok(());
         }
         let max_model_len = self.config.max_model_len;
@@ -146,7 +149,7 @@ impl Manager {
     /// Checks what would break tables, or make vLLM's manager fail half-way.
     fn check_step(&self, allocation: &Allocation<'_>) -> Result<()> {
         let mut has_negative = allocation.args.reserved_blocks < 0;
-        if self.derived.has_unusual_tables {
+        if self.layout.has_unusual_tables {
             has_negative |= self.check_groups(allocation)?;
         }
         self.check_attachment(allocation)?;

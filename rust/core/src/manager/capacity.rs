@@ -23,30 +23,30 @@ impl Manager {
         check_counts(demand)?;
         self.check_takes_hit(request, demand.new_computed_blocks)?;
         let needed = self.num_needed(request, demand);
-        if self.derived.has_unusual_tables && !demand.apply_admission_cap {
+        if self.layout.has_unusual_tables && !demand.apply_admission_cap {
             self.note_checkpoints(request, demand);
         }
         self.forget_unless_known(request);
         Ok(needed)
     }
 
-    /// Whether enough blocks are free for the whole request, if it must fit, and for this step.
-    /// Blocks that left a window are released before the step is looked at.
-    pub(super) fn has_capacity(&mut self, allocation: &Allocation<'_>) -> bool {
-        if !self.has_capacity_for_whole(allocation) {
-            return false;
-        }
+    /// Releases the blocks that leave a window before this step.
+    pub(super) fn release_before_step(&mut self, allocation: &Allocation<'_>) {
         let &Allocation { request, ref step, .. } = allocation;
-        let num_reserved = self.num_reserved(allocation);
         let num_prompt_tokens = Some(request.num_prompt_tokens);
         self.release_skipped(request.id, allocation.num_processed(), num_prompt_tokens);
-        if self.derived.has_unusual_tables {
+        if self.layout.has_unusual_tables {
             self.note_checkpoints(request.id, step);
         }
-        self.fits(request.id, step, num_reserved)
     }
 
-    /// Returns what [`Self::has_capacity`] would. Nothing changes.
+    /// Whether enough blocks are free for this step, once [`Self::release_before_step`] was called.
+    pub(super) fn has_capacity_for_step(&self, allocation: &Allocation<'_>) -> bool {
+        self.fits(allocation.request.id, &allocation.step, self.num_reserved(allocation))
+    }
+
+    /// Whether enough blocks would be free for the whole request, if it must fit, and for this step
+    /// after [`Self::release_before_step`].
     #[cold]
     pub(super) fn would_have_capacity(&self, allocation: &Allocation<'_>) -> bool {
         if !self.has_capacity_for_whole(allocation) {
@@ -57,7 +57,8 @@ impl Manager {
         needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
     }
 
-    fn has_capacity_for_whole(&self, allocation: &Allocation<'_>) -> bool {
+    /// Whether enough blocks are free for the whole request, if it must fit.
+    pub(super) fn has_capacity_for_whole(&self, allocation: &Allocation<'_>) -> bool {
         let &Allocation { request, args, total_computed, .. } = allocation;
         if !args.full_sequence_must_fit {
             return true;
@@ -174,7 +175,7 @@ impl Manager {
         demand: &SlotDemand<'_>,
     ) -> Result<()> {
         let is_running = self.requests.get(&request).is_some_and(RequestBlocks::is_running);
-        if !self.derived.has_unusual_tables || is_running {
+        if !self.layout.has_unusual_tables || is_running {
             return Ok(());
         }
         let beyond = self.reads(request).filter_map(|(group, read)| {
@@ -217,7 +218,7 @@ impl Manager {
 
     fn num_watermark(&self, allocation: &Allocation<'_>) -> isize {
         match allocation.args.has_scheduled_reqs && allocation.request.is_waiting {
-            true => isize::try_from(self.derived.watermark_blocks).unwrap_or(isize::MAX),
+            true => isize::try_from(self.layout.watermark_blocks).unwrap_or(isize::MAX),
             false => 0,
         }
     }

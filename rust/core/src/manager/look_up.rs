@@ -29,7 +29,7 @@ impl Manager {
                 return Ok(hit);
             }
             Some(memo) if !memo.prefixes.is_empty() => memo.prefixes,
-            _ => vec![CachedPrefix::default(); self.derived.spec_groups.len()],
+            _ => vec![CachedPrefix::default(); self.layout.spec_groups.len()],
         };
         self.look_up_and_remember(request, hashes, chain, max_length, prefixes)
     }
@@ -62,8 +62,8 @@ impl Manager {
 
     /// Adds cached prefixes to the prefix trie, and returns whether all are in it then.
     fn add_to_trie(&mut self, prefixes: &mut [CachedPrefix]) -> bool {
-        let Self { derived, pool, .. } = self;
-        let closed = derived.spec_groups.iter().zip(prefixes).filter(|(g, _)| g.is_prefix_closed);
+        let Self { layout, pool, .. } = self;
+        let closed = layout.spec_groups.iter().zip(prefixes).filter(|(g, _)| g.is_prefix_closed);
         let added = closed.map(|(group, prefix)| prefix.add_to_trie(pool, group.block_size));
         added.fold(true, |all, added| all & added)
     }
@@ -89,7 +89,7 @@ impl Manager {
     }
 
     fn search(&self, search: &HitSearch<'_>, max_length: usize) -> Result<PrefixHit> {
-        match self.derived.spec_groups.is_empty() {
+        match self.layout.spec_groups.is_empty() {
             true => Ok(PrefixHit::new(0, self.no_blocks())),
             false if self.is_hybrid() => search.fixed_point(max_length),
             false => search.unitary(max_length),
@@ -115,7 +115,7 @@ impl Manager {
         max_length: usize,
     ) -> Result<Option<DeepestHit>> {
         let has_states = self.groups.iter().any(|group| group.is_state);
-        let full = self.derived.spec_groups.first().filter(|group| group.is_prefix_closed);
+        let full = self.layout.spec_groups.first().filter(|group| group.is_prefix_closed);
         let Some(full) = full.filter(|_| has_states && self.is_hybrid()) else { return Ok(None) };
         let (blocks, lengths) = self.find_longest_hit_per_group(hashes, max_length)?;
         let length = lengths[usize::from(full.groups[0])];
@@ -130,10 +130,10 @@ impl Manager {
         HitSearch {
             pool: &self.pool,
             groups: &self.groups,
-            spec_groups: &self.derived.spec_groups,
+            spec_groups: &self.layout.spec_groups,
             hashes,
             hash_block_size: self.retention.rules().hash_block_size,
-            hit_alignment: self.derived.hit_alignment,
+            hit_alignment: self.layout.hit_alignment,
             known_prefixes: None,
         }
     }

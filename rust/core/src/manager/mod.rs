@@ -20,7 +20,7 @@ mod capacity;
 mod context;
 
 mod args;
-mod derived;
+mod layout;
 
 mod config;
 
@@ -29,8 +29,8 @@ pub use config::ManagerConfig;
 pub use memory::GroupMemory;
 pub use report::{Admitted, ByKind, RetentionReport};
 
-use derived::Derived;
 use direct_writes::DirectWrites;
+use layout::Layout;
 
 use crate::error::{Error, Result};
 use crate::group::{Group, WorkerCommands};
@@ -45,7 +45,7 @@ type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::F
 #[derive(Debug)]
 pub struct Manager {
     pub(crate) config: ManagerConfig,
-    derived: Derived,
+    layout: Layout,
     pub(crate) groups: Vec<Group>,
     pub(crate) pool: BlockPool,
     pub(crate) requests: RequestMap,
@@ -60,7 +60,7 @@ impl Manager {
     /// Returns a manager with an empty cache, or [`Error::Config`] for a configuration that cannot
     /// work.
     pub fn new(config: ManagerConfig) -> Result<Self> {
-        let (derived, groups, retention) = Derived::new(&config)?;
+        let (layout, groups, retention) = Layout::new(&config)?;
         let eviction = retention.eviction(config.num_blocks);
         let counts_evictions = eviction.is_some();
         let order = config.policy.recycle_order;
@@ -80,7 +80,7 @@ impl Manager {
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
             retention,
-            derived,
+            layout,
             groups,
             config,
         })
@@ -145,7 +145,7 @@ impl Manager {
 
     /// Returns the tokens of which the length of a hit is a multiple.
     pub fn hit_alignment(&self) -> usize {
-        self.derived.hit_alignment
+        self.layout.hit_alignment
     }
 
     /// Whether hits can end inside blocks, at any multiple of the hash block size.
@@ -160,7 +160,7 @@ impl Manager {
 
     /// Returns how many blocks stay free when a waiting request is admitted beside running ones.
     pub fn watermark_blocks(&self) -> usize {
-        self.derived.watermark_blocks
+        self.layout.watermark_blocks
     }
 
     fn is_hybrid(&self) -> bool {

@@ -128,7 +128,7 @@ impl World {
             &computed,
             first,
             FULL_ATTENTION,
-            Value { halvings: 0, lasts: false },
+            Value { halvings: 0, is_durable: false },
             computed.len(),
         );
         let tail_blocks = self.take(tails.num.min(computed.len()));
@@ -162,9 +162,9 @@ impl World {
         value: Value,
         num_in_prompt: usize,
     ) {
-        let Value { halvings, lasts } = value;
+        let Value { halvings, is_durable } = value;
         let level = ValueLevel::new(halvings);
-        let level = if lasts { level.lasting() } else { level };
+        let level = if is_durable { level.durable() } else { level };
         let whole = FullBlocks {
             group,
             blocks,

@@ -168,7 +168,7 @@ impl Case {
         };
         let reachable = |block| {
             let is_cached = has_room && prompt.is_reachable(block);
-            is_cached.then_some(Value { halvings: WORTHLESS, lasts: false })
+            is_cached.then_some(Value { halvings: WORTHLESS, is_durable: false })
         };
         for block in self.blocks.clone() {
             let expected = match window {
@@ -181,7 +181,8 @@ impl Case {
 }
 
 fn value_of(mask: &RetentionMask, block: usize) -> Option<Value> {
-    let value = |level: &ValueLevel| Value { halvings: level.halvings(), lasts: level.lasts() };
+    let value =
+        |level: &ValueLevel| Value { halvings: level.halvings(), is_durable: level.is_durable() };
     match mask {
         RetentionMask::Valued(runs) => {
             runs.iter().find(|(run, _)| run.contains(&block)).map(|(_, level)| value(level))

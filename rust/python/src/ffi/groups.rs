@@ -207,8 +207,8 @@ impl GroupDeclaration {
     }
 
     #[getter]
-    fn gives_back(&self) -> &str {
-        self.0.gives_back
+    fn releases(&self) -> &str {
+        self.0.releases
     }
 
     #[getter]

@@ -24,7 +24,7 @@ pub(super) static FULL: Declaration = Declaration {
     sharding: Sharding::Shared,
     partial_hits: PartialHits::Possible,
     hit_needs: "the whole prefix",
-    gives_back: "",
+    releases: "",
     is_sparse: false,
     is_pinned_by_drop: false,
     supports_eagle: true,

@@ -31,9 +31,9 @@ impl BlockValues {
     }
 
     /// Makes the values of the blocks last, where they have any.
-    pub(super) fn let_last(&mut self, blocks: Range<usize>) {
+    pub(super) fn mark_durable(&mut self, blocks: Range<usize>) {
         let valued = self.part(blocks).iter_mut().flatten();
-        valued.for_each(|value| *value = value.lasting());
+        valued.for_each(|value| *value = value.durable());
     }
 
     fn part(&mut self, blocks: Range<usize>) -> &mut [Option<ValueLevel>] {

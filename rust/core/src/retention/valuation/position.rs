@@ -105,7 +105,8 @@ impl TailValue<'_> {
         if !are_ends_best {
             self.raise_ends(&mut values, replays);
         }
-        self.lasting_tails(&range, halvings_at_alignment).for_each(|tail| values.let_last(tail));
+        self.durable_tails(&range, halvings_at_alignment)
+            .for_each(|tail| values.mark_durable(tail));
         // Generated tokens may end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
         values.raise(prompt_end.saturating_sub(self.num_dropped)..range.end, ValueLevel::WORST);
@@ -121,13 +122,13 @@ impl TailValue<'_> {
 
     /// Returns the tails in or behind a range whose spacing alone gives them twice the value of
     /// full blocks. They have it as long as their prefix is used.
-    fn lasting_tails(
+    fn durable_tails(
         &self,
         range: &Range<usize>,
         halvings_at_alignment: i32,
     ) -> impl Iterator<Item = Range<usize>> {
         let doublings =
-            (halvings_at_alignment + tuning::LASTING_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
+            (halvings_at_alignment + tuning::DURABLE_DOUBLINGS).max(0).unsigned_abs().div_ceil(2);
         let spacing = 1_usize.checked_shl(doublings).unwrap_or(usize::MAX);
         let (first, last) = self.ends(range).into_inner();
         let first = first.checked_next_multiple_of(spacing).unwrap_or(usize::MAX);
@@ -223,25 +224,25 @@ impl TailValue<'_> {
         };
         match value == ValueLevel::BEST {
             _ if !is_inside => None,
-            true => Some(self.lasting_in_best(range)),
+            true => Some(self.durable_in_best(range)),
             false => is_highest().then(|| vec![(range.clone(), value)]),
         }
     }
 
     /// Returns the values of a range all of whose blocks have the best one, no runs if it lasts for
     /// none of them.
-    fn lasting_in_best(&self, range: &Range<usize>) -> Vec<(Range<usize>, ValueLevel)> {
+    fn durable_in_best(&self, range: &Range<usize>) -> Vec<(Range<usize>, ValueLevel)> {
         let (mut runs, mut next) = (Vec::new(), range.start);
-        for tail in self.lasting_tails(range, self.halvings_at_alignment()) {
-            let lasting = tail.start.max(next)..tail.end.min(range.end);
-            if lasting.is_empty() {
+        for tail in self.durable_tails(range, self.halvings_at_alignment()) {
+            let durable = tail.start.max(next)..tail.end.min(range.end);
+            if durable.is_empty() {
                 continue;
             }
-            if next < lasting.start {
-                runs.push((next..lasting.start, ValueLevel::BEST));
+            if next < durable.start {
+                runs.push((next..durable.start, ValueLevel::BEST));
             }
-            next = lasting.end;
-            runs.push((lasting, ValueLevel::BEST.lasting()));
+            next = durable.end;
+            runs.push((durable, ValueLevel::BEST.durable()));
         }
         if !runs.is_empty() && next < range.end {
             runs.push((next..range.end, ValueLevel::BEST));
@@ -295,8 +296,8 @@ impl TailValue<'_> {
             values.raise(first..range.end, ValueLevel::BEST);
         }
         values.raise(range.clone(), ValueLevel::new(halvings.max(0) as usize));
-        if halvings <= -tuning::LASTING_DOUBLINGS {
-            values.let_last(range);
+        if halvings <= -tuning::DURABLE_DOUBLINGS {
+            values.mark_durable(range);
         }
         values.runs()
     }
@@ -330,8 +331,8 @@ mod tests {
 
     fn values(of: &TailValue<'_>, range: Range<usize>, shared: &[usize]) -> Vec<String> {
         let show = |(run, value): (Range<usize>, ValueLevel)| {
-            let lasts = if value.lasts() { " for good" } else { "" };
-            format!("{run:?} {}{lasts}", value.halvings())
+            let durable = if value.is_durable() { " for good" } else { "" };
+            format!("{run:?} {}{durable}", value.halvings())
         };
         of.values_of_window(range, [&[], shared]).into_iter().map(show).collect()
     }

@@ -29,7 +29,7 @@ pub struct Block {
     /// Whether a request hit it since its last second chance.
     pub was_hit: bool,
     /// Whether it gets second chances without hits.
-    pub lasts: bool,
+    pub is_durable: bool,
     /// The epoch in which it became free last.
     pub epoch: usize,
     /// The step of a full-attention block's distance from the end of its prompt.
@@ -74,6 +74,6 @@ impl Block {
 
     /// Whether it gets a second chance if its prefix was used later than it was.
     pub fn may_get_second_chance(&self) -> bool {
-        self.is_valuable_tail() && (self.was_hit || self.lasts)
+        self.is_valuable_tail() && (self.was_hit || self.is_durable)
     }
 }

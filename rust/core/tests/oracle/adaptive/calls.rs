@@ -118,7 +118,7 @@ impl Adaptive {
             let is_full_attention = self.full_group() == Some(group);
             let nearness = behind.filter(|_| is_full_attention).and_then(nearness);
             let state = self.block(block);
-            (state.halvings, state.lasts) = (cached.value.halvings, cached.value.lasts);
+            (state.halvings, state.is_durable) = (cached.value.halvings, cached.value.is_durable);
             state.nearness = nearness;
             known.push(block);
         }
@@ -190,7 +190,7 @@ impl Adaptive {
     /// Gives a tail at which a request or two resumed other halvings, if its value does not last.
     pub fn demote_resumed(&mut self, tail: BlockId, halvings: usize) {
         let tail = self.block(tail);
-        if (2..4).contains(&tail.uses) && !tail.lasts {
+        if (2..4).contains(&tail.uses) && !tail.is_durable {
             tail.halvings = halvings;
         }
     }
@@ -199,7 +199,7 @@ impl Adaptive {
     pub fn set_value(&mut self, blocks: &[BlockId], value: Value) {
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             let block = self.block(block);
-            (block.halvings, block.lasts) = (value.halvings, value.lasts);
+            (block.halvings, block.is_durable) = (value.halvings, value.is_durable);
         }
     }
 

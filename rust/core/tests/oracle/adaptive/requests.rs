@@ -244,9 +244,9 @@ impl Manager {
         let new = request.num_cached[i]..end;
         let valued = self.runs(i, new.clone(), step, |prompt, block| match window {
             Some(_) => prompt.value_in_window(block),
-            None => Some(Value { halvings: 0, lasts: false }),
+            None => Some(Value { halvings: 0, is_durable: false }),
         });
-        let worthless = Value { halvings: WORTHLESS, lasts: false };
+        let worthless = Value { halvings: WORTHLESS, is_durable: false };
         let cached = match window {
             Some(_) if self.has_room(step) => self.runs(i, new, step, |prompt, block| {
                 prompt.is_reachable(block).then_some(worthless)

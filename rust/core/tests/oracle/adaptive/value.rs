@@ -25,7 +25,7 @@ use super::ends::EndWorths;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     pub halvings: usize,
-    pub lasts: bool,
+    pub is_durable: bool,
 }
 
 /// The tails of one prompt in one group. Ends of hits are in tokens, blocks are positions in the
@@ -67,12 +67,12 @@ impl Prompt<'_> {
             .chain(is_end.then_some(self.ends.prompt.halvings(self.num_tokens)))
             .chain(is_best.then_some(0))
             .min();
-        let lasts = spacings.iter().any(|&doublings| self.lasts(doublings));
+        let is_durable = spacings.iter().any(|&doublings| self.is_durable(doublings));
         // The output may end anywhere.
         let first_generated = self.tail(self.num_tokens).end.saturating_sub(self.num_behind);
         let generated =
-            (block >= first_generated).then_some(Value { halvings: WORTHLESS, lasts: false });
-        halvings.map(|halvings| Value { halvings, lasts }).or(generated)
+            (block >= first_generated).then_some(Value { halvings: WORTHLESS, is_durable: false });
+        halvings.map(|halvings| Value { halvings, is_durable }).or(generated)
     }
 
     /// Whether some hit needs a block. Where tails touch, vLLM counts the blocks before the first
@@ -113,7 +113,7 @@ impl Prompt<'_> {
             } else {
                 self.halvings(doublings)
             };
-        Value { halvings, lasts: self.lasts(doublings) }
+        Value { halvings, is_durable: self.is_durable(doublings) }
     }
 
     /// Returns the end of the prompt, and the positions near it where follow-ups resume.
@@ -139,7 +139,7 @@ impl Prompt<'_> {
         self.signed_halvings(doublings).clamp(0, WORTHLESS as i32) as usize
     }
 
-    fn lasts(&self, doublings: u32) -> bool {
+    fn is_durable(&self, doublings: u32) -> bool {
         self.signed_halvings(doublings) <= -1
     }
 

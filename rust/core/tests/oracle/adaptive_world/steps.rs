@@ -95,7 +95,8 @@ pub enum Release {
 
 fn value() -> impl Strategy<Value = Value> {
     let halvings = prop_oneof![3 => Just(0), 1 => Just(1), 2 => 2..8_usize];
-    (halvings, prop::bool::weighted(0.3)).prop_map(|(halvings, lasts)| Value { halvings, lasts })
+    (halvings, prop::bool::weighted(0.3))
+        .prop_map(|(halvings, is_durable)| Value { halvings, is_durable })
 }
 
 pub fn step() -> impl Strategy<Value = Step> {

@@ -36,7 +36,7 @@ pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
     sharding: Sharding::Whole,
     partial_hits: PartialHits::Wanted,
     hit_needs: "its last state",
-    gives_back: "states before the last",
+    releases: "states before the last",
     is_sparse: true,
     is_prefix_closed: false,
     is_state: true,

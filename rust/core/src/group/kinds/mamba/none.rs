@@ -15,7 +15,7 @@ pub(in crate::group::kinds) static MAMBA_NONE: Declaration = Declaration {
     caching: Caching::Never,
     partial_hits: PartialHits::Never,
     hit_needs: "nothing",
-    gives_back: "",
+    releases: "",
     refuses_hit_first: true,
     ..MAMBA
 };

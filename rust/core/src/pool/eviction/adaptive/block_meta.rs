@@ -56,9 +56,9 @@ pub(super) mod bit {
     pub(crate) const PRIORITY_LIST: u32 = 1 << 13;
     /// Hit since the last second chance.
     pub(crate) const HIT_SINCE: u32 = 1 << 14;
-    pub(crate) const LASTING: u32 = 1 << 15;
+    pub(crate) const DURABLE: u32 = 1 << 15;
     /// What earns a tail a second chance.
-    pub(crate) const SECOND_CHANCE: u32 = HIT_SINCE | LASTING;
+    pub(crate) const SECOND_CHANCE: u32 = HIT_SINCE | DURABLE;
     pub(crate) const NEARNESS_SHIFT: u32 = 16;
     pub(crate) const EPOCH_SHIFT: u32 = 18;
     pub(crate) const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
@@ -77,7 +77,7 @@ impl BlockMeta {
     pub(super) fn first(class: BlockClass) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(class.is_tail, bit::TAIL) | flag(class.is_generated, bit::GENERATED);
-        Self(1 | flags).with_value(class.value).with_lasting(class.value.lasts())
+        Self(1 | flags).with_value(class.value).with_durable(class.value.is_durable())
     }
 
     /// The frequency class.
@@ -156,8 +156,8 @@ impl BlockMeta {
         self.is_generated() || self.nearness().step().is_some()
     }
 
-    pub(super) fn lasts(self) -> bool {
-        self.0 & bit::LASTING != 0
+    pub(super) fn is_durable(self) -> bool {
+        self.0 & bit::DURABLE != 0
     }
 
     /// Whether the block may get a second chance: it is a tail worth protection, and a request resumed
@@ -243,8 +243,8 @@ impl BlockMeta {
         Self(self.0 & !bit::VALUE | (above_none as u32) << bit::VALUE_SHIFT)
     }
 
-    pub(super) fn with_lasting(self, lasts: bool) -> Self {
-        self.with_flag(bit::LASTING, lasts)
+    pub(super) fn with_durable(self, is_durable: bool) -> Self {
+        self.with_flag(bit::DURABLE, is_durable)
     }
 
     pub(super) fn with_priority(self, has_priority: bool) -> Self {

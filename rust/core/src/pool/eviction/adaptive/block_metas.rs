@@ -209,16 +209,16 @@ mod tests {
 
     #[test]
     fn a_tail_gets_a_second_chance_for_each_resume_and_always_if_its_value_lasts() {
-        for lasts in [false, true] {
-            let value = if lasts { ValueLevel::BEST.lasting() } else { ValueLevel::BEST };
+        for is_durable in [false, true] {
+            let value = if is_durable { ValueLevel::BEST.durable() } else { ValueLevel::BEST };
             let mut metas = metas(BlockClass { value, is_tail: true, ..BlockClass::default() });
             let has_second_chance = |metas: &BlockMetas| metas[BLOCK].has_second_chance();
-            assert_eq!(has_second_chance(&metas), lasts);
+            assert_eq!(has_second_chance(&metas), is_durable);
             for _ in 0..2 {
                 hit(&mut metas);
                 assert!(has_second_chance(&metas));
                 metas.update(BLOCK, BlockMeta::used_second_chance);
-                assert_eq!(has_second_chance(&metas), lasts);
+                assert_eq!(has_second_chance(&metas), is_durable);
             }
         }
     }
@@ -242,7 +242,7 @@ mod tests {
     fn a_run_without_second_chance_has_none() {
         let bits = |i: u32| {
             let flag = |n: u32, bit: u32| (i >> n & 1) * bit;
-            let flags = flag(0, bit::TAIL) | flag(1, bit::HIT_SINCE) | flag(2, bit::LASTING);
+            let flags = flag(0, bit::TAIL) | flag(1, bit::HIT_SINCE) | flag(2, bit::DURABLE);
             BlockMeta(flags | (i >> 3) << bit::VALUE_SHIFT)
         };
         let all: Vec<_> = (0..1 << 6).map(bits).collect();

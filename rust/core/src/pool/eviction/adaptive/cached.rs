@@ -117,7 +117,7 @@ impl Adaptive {
         let metas = self.metas.all_mut();
         for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
             let meta = &mut metas[block as usize];
-            *meta = meta.with_value(value).with_lasting(value.lasts());
+            *meta = meta.with_value(value).with_durable(value.is_durable());
         }
     }
 
@@ -142,7 +142,7 @@ impl Adaptive {
     /// Gives a tail another value if a request or two resumed at it, and its value does not last. A
     /// tail at which more did stands where prompts diverge.
     pub fn demote_resumed(&mut self, tail: BlockId, value: ValueLevel) {
-        if self.metas[tail].has_two_or_three_uses() && !self.metas[tail].lasts() {
+        if self.metas[tail].has_two_or_three_uses() && !self.metas[tail].is_durable() {
             self.metas.update(tail, |meta| meta.with_value(value));
         }
     }

@@ -74,7 +74,7 @@ pub(crate) const MAX_RESUMES: u32 = 1024;
 pub(crate) const MIN_RESUME_SHARE: f64 = 0.5;
 /// A tail lasts that has two to this power times a full block's value by its place alone. If none does,
 /// agents hit 2.0 less in a small pool; from 1 or 4 times on, hits move by -0.2 to +0.5.
-pub(crate) const LASTING_DOUBLINGS: i32 = 1;
+pub(crate) const DURABLE_DOUBLINGS: i32 = 1;
 
 /// The part of earlier ends that fades with another one of their sort. Not measured alone.
 pub(crate) const END_FADE: f64 = 1.0 / 1024.0;

@@ -7,18 +7,18 @@ use super::tuning;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueLevel {
     halvings: u8,
-    lasts: bool,
+    is_durable: bool,
 }
 
 impl ValueLevel {
     /// The value of a full-attention block.
-    pub const BEST: Self = Self { halvings: 0, lasts: false };
+    pub const BEST: Self = Self { halvings: 0, is_durable: false };
     /// No value. Such blocks are evicted before all others.
-    pub const WORST: Self = Self { halvings: tuning::VALUE_LEVELS as u8, lasts: false };
+    pub const WORST: Self = Self { halvings: tuning::VALUE_LEVELS as u8, is_durable: false };
 
     /// A full-attention block's value, halved so often; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
-        Self { halvings: halvings.min(tuning::VALUE_LEVELS) as u8, lasts: false }
+        Self { halvings: halvings.min(tuning::VALUE_LEVELS) as u8, is_durable: false }
     }
 
     /// Returns the higher of two values.
@@ -27,8 +27,8 @@ impl ValueLevel {
     }
 
     /// The same value, for as long as the prefix is used, whether or not requests resume there.
-    pub fn lasting(self) -> Self {
-        Self { lasts: true, ..self }
+    pub fn durable(self) -> Self {
+        Self { is_durable: true, ..self }
     }
 
     /// How often a full-attention block's value is halved.
@@ -37,8 +37,8 @@ impl ValueLevel {
     }
 
     /// Whether the value lasts as long as the prefix is used.
-    pub fn lasts(self) -> bool {
-        self.lasts
+    pub fn is_durable(self) -> bool {
+        self.is_durable
     }
 }
 

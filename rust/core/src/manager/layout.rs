@@ -9,7 +9,7 @@ use crate::retention::{ActivePolicy, CacheRules, TailShape};
 
 /// Sizes, in tokens, and rules that follow from a checked configuration.
 #[derive(Debug)]
-pub(crate) struct Derived {
+pub(crate) struct Layout {
     pub(crate) spec_groups: Vec<SpecGroup>,
     /// Tokens of which the length of a hit is a multiple.
     pub hit_alignment: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Derived {
     pub(crate) has_unusual_tables: bool,
 }
 
-impl Derived {
+impl Layout {
     /// Returns what follows from a configuration, its groups, and its retention policy, or
     /// [`Error::Config`].
     pub(super) fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>, ActivePolicy)> {
@@ -62,14 +62,14 @@ impl Derived {
         drop_together(&mut groups, &spec_groups);
         let shapes = [before, tail_shapes(&groups)];
         let retention = ActivePolicy::new(config.policy.clone(), rules, shapes);
-        let derived = Self {
+        let layout = Self {
             spec_groups,
             hit_alignment: if is_fine_grained { hash_block_size } else { scheduler_block_size },
             watermark_blocks: (config.watermark * config.num_blocks as f64) as usize,
             has_unusual_tables: groups.iter().any(|group| !group.has_usual_table),
         };
-        derived.check_lookups(config, &groups)?;
-        Ok((derived, groups, retention))
+        layout.check_lookups(config, &groups)?;
+        Ok((layout, groups, retention))
     }
 
     fn check_lookups(&self, config: &ManagerConfig, groups: &[Group]) -> Result<()> {
