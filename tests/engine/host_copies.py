@@ -19,6 +19,8 @@ POLLS_UNTIL_DONE = 2
 class HostCopies(CPUOffloadingSpec):  # type: ignore[misc]
     """vLLM's CPU offloading with the worker below."""
 
+    _worker: OffloadingWorker | None
+
     def get_worker(self, kv_caches: Any) -> OffloadingWorker:
         if self._worker is None:
             assert self.blocks_per_chunk == 1, "a chunk of several blocks is not copied here"

@@ -52,11 +52,11 @@ REFUSED: Final[Mapping[str, Any]] = {
 
 # A second in the place of a minute, in each of the server's processes.
 PLUGIN: Final = """
-from kvoxide.vllm.adapter import minutes
+from kvoxide.vllm.adapter import retention_log
 
 def hurry():
-    assert minutes.SECONDS == 60.0
-    minutes.SECONDS = 1.0
+    assert retention_log.SECONDS == 60.0
+    retention_log.SECONDS = 1.0
 """
 
 

@@ -136,7 +136,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("kvoxide.vllm.adapter.minutes.monotonic", clock)
+    monkeypatch.setattr("kvoxide.vllm.adapter.retention_log.monotonic", clock)
     return clock
 
 

@@ -16,8 +16,8 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from tests.proof.connector.memory import Prefixes
+from tests.proof.connector.observed import HOOKS, plain_state
 from tests.proof.connector.scenario import Scenario
-from tests.proof.connector.visible import HOOKS, plain_state
 from tests.proof.connector.world import World
 
 Call = Callable[[World], Any]

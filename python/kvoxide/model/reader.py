@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvoxide._core import ConfigError
-from kvoxide.model.asked import NotAskedError, VllmPlan, ask_vllm, is_installed
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.folder import config_file, read_object
 from kvoxide.model.folder_kinds import require_folder, require_no_draft
+from kvoxide.model.from_vllm import NotAskedError, VllmPlan, ask_vllm, is_installed
 from kvoxide.model.plan import ModelPlan, plan_model
 from kvoxide.model.quantization import read_quantization
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kvoxide._core import SimulationResult
 from kvoxide.plan.candidate import Candidate
-from kvoxide.plan.room import has_room_to_spare
+from kvoxide.plan.spare_capacity import has_spare_capacity
 from kvoxide.plan.target import Target
 from kvoxide.plan.uncertainty import EXACT, Uncertainty
 from kvoxide.plan.verdict import Verdict
@@ -70,7 +70,7 @@ class Results:
     def add(self, at: int, result: SimulationResult) -> None:
         """A candidate was played."""
         search = self._search
-        if has_room_to_spare(search.candidates[at], result, search.workload):
+        if has_spare_capacity(search.candidates[at], result, search.workload):
             self._roomy.add(at)
         candidate = search.candidates[at]
         if self._judged(candidate, result).is_met:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from kvoxide._core import SimulationResult, Trace
 from kvoxide.plan.candidate import Candidate, candidates
-from kvoxide.plan.room import has_room_to_spare
 from kvoxide.plan.search import Found, Search, search_cheapest
+from kvoxide.plan.spare_capacity import has_spare_capacity
 from kvoxide.plan.target import parse_targets
 from kvoxide.plan.verdict import cheapest, ranked
 from kvoxide.replay.execution import Incomplete, Local
@@ -187,7 +187,7 @@ def test_a_pool_with_room_to_spare_stands_for_every_larger_one(seed: int, groups
     with_room = 0
     results = dict(Local().outcomes(search.runs(), lambda _: None))
     for at, candidate in enumerate(options):
-        if has_room_to_spare(candidate, results[at].result, workload):
+        if has_spare_capacity(candidate, results[at].result, workload):
             with_room += 1
             larger = [
                 other

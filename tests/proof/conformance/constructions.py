@@ -31,32 +31,32 @@ def pytest_sessionstart() -> None:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     note = item.user_properties.append
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plugin, "choose", _noting_choose(note))
-        patch.setattr(decision, "refuse", _noting_refuse(note))
+        patch.setattr(plugin, "build_manager", _noting_build(note))
+        patch.setattr(decision, "fall_back", _noting_fall_back(note))
         return (yield)
 
 
-def _noting_choose(note: Any) -> Any:
-    original = decision.choose
+def _noting_build(note: Any) -> Any:
+    original = decision.build_manager
 
-    def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def build_manager(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         made = original(stock, args, kwargs)
         module = type(made).__mro__[1].__module__
         if module.startswith("kvoxide."):
             note((PROPERTY, "shadow" if module.endswith(".shadow") else "native"))
         return made
 
-    return choose
+    return build_manager
 
 
-def _noting_refuse(note: Any) -> Any:
-    original = decision.refuse
+def _noting_fall_back(note: Any) -> Any:
+    original = decision.fall_back
 
-    def refuse(reasons: Any, *args: Any, **kwargs: Any) -> None:
+    def fall_back(reasons: Any, *args: Any, **kwargs: Any) -> None:
         note((PROPERTY, f"fallback: {'; '.join(reasons)}"))
         original(reasons, *args, **kwargs)
 
-    return refuse
+    return fall_back
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from kvoxide.vllm.host import native_class
 
 from ..sameness.host.sides import state_of_kvoxides, state_of_vllms
 from .memory import Prefixes, WrongBytesError
+from .observed import Told, plain_state
 from .scenario import Scenario
 from .traffic import Traffic
-from .visible import Told, plain_state
 from .world import World
 
 STEPS_PER_TIER_CHECK = 25

@@ -36,8 +36,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from .memory import Prefixes, Text
+from .observed import HOOKS, Told, plain_metadata, plain_outputs, plain_stats, plain_step
 from .scenario import Scenario
-from .visible import HOOKS, Told, plain_metadata, plain_outputs, plain_stats, plain_step
 from .worker import Batch, Rank
 
 init_none_hash(sha256_cbor)

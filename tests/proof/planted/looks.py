@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kvoxide.vllm.verify.part import HarnessError
+from kvoxide.vllm.verify.suite import HarnessError
 from kvoxide.vllm.verify.verification import Verification
 
 from ..connector.comparison import Comparison, Difference

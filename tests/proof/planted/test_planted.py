@@ -7,9 +7,9 @@ from ..sameness import vllm_required  # isort: skip
 from kvoxide.vllm.verify.managers.runner import Sides, play_random
 from kvoxide.vllm.verify.managers.scenarios import FAMILIES
 from kvoxide.vllm.verify.managers.sides import VllmDriver
-from kvoxide.vllm.verify.part import FirstDifference
-from kvoxide.vllm.verify.schedulers.part import Schedulers
-from kvoxide.vllm.verify.verification import PARTS, Verification
+from kvoxide.vllm.verify.schedulers.suite import Schedulers
+from kvoxide.vllm.verify.suite import FirstDifference
+from kvoxide.vllm.verify.verification import SUITES, Verification
 
 from .faults import FAULTS
 
@@ -63,29 +63,29 @@ def test_a_difference_is_shrunk_and_played_again(name: str) -> None:
     with FAULTS[name].planted():
         found = Verification(SEED).run(SECONDS)
         assert found is not None
-        part = PARTS[found.document["part"]]
-        shrunk = part.shrunk(found)
-        again = part.play_again(shrunk.document)
+        suite = SUITES[found.document["part"]]
+        shrunk = suite.shrunk(found)
+        again = suite.play_again(shrunk.document)
     assert again is not None
     assert (again.call, again.vllm, again.kvoxide) == (shrunk.call, shrunk.vllm, shrunk.kvoxide)
     assert len(shrunk.document.get("operations", [])) <= FEW_OPERATIONS
-    assert part.play_again(shrunk.document) is None
+    assert suite.play_again(shrunk.document) is None
 
 
 def test_schedulers_alone_see_a_fault_and_play_it_again() -> None:
-    part = Schedulers()
+    suite = Schedulers()
     with FAULTS["caches_one_token_late"].planted():
-        found = first_difference(part)
-        again = part.play_again(found.document)
+        found = first_difference(suite)
+        again = suite.play_again(found.document)
         assert again is not None
         assert again.document == found.document
-    assert part.play_again(found.document) is None
+    assert suite.play_again(found.document) is None
 
 
-def first_difference(part: Schedulers) -> FirstDifference:
+def first_difference(suite: Schedulers) -> FirstDifference:
     for seed in range(20):
         try:
-            part.play(seed, "attention")
+            suite.play(seed, "attention")
         except FirstDifference as found:
             return found
     raise AssertionError("no difference was seen")

@@ -9,7 +9,7 @@ import pytest
 from ..sameness import vllm_required  # isort: skip
 
 from kvoxide.vllm.verify import __main__ as process
-from kvoxide.vllm.verify.part import HarnessError
+from kvoxide.vllm.verify.suite import HarnessError
 from kvoxide.vllm.verify.verification import Verification
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvoxide.model import GPUS
-from kvoxide.model.asked import stand_in
+from kvoxide.model.from_vllm import stand_in
 
 from .cases import ANSWERS, Case, all_cases, recorded, sample
 

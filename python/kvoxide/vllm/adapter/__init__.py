@@ -5,7 +5,7 @@
 and a :mod:`~kvoxide.vllm.adapter.pool` with its :mod:`~kvoxide.vllm.adapter.queue`,
 :mod:`~kvoxide.vllm.adapter.keys` and :mod:`~kvoxide.vllm.adapter.events`. What goes to the engine
 as it is stands in :mod:`~kvoxide.vllm.adapter.calls`, what is logged as it runs in
-:mod:`~kvoxide.vllm.adapter.minutes`. Which of vLLM's configurations the engine
+:mod:`~kvoxide.vllm.adapter.retention_log`. Which of vLLM's configurations the engine
 manages says :mod:`~kvoxide.vllm.adapter.support`; :mod:`~kvoxide.vllm.adapter.engine` makes it from
 the :mod:`~kvoxide.vllm.adapter.arguments` of vLLM's manager.
 

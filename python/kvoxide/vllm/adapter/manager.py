@@ -14,8 +14,8 @@ from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
 from kvoxide.vllm.adapter.events import add_kinds
 from kvoxide.vllm.adapter.fallback import Fallback
-from kvoxide.vllm.adapter.minutes import telling_each_minute
 from kvoxide.vllm.adapter.pool import make_pool
+from kvoxide.vllm.adapter.retention_log import log_every_minute
 from kvoxide.vllm.adapter.support import engine_for
 from kvoxide.vllm.adapter.watched import Watched, WatchedMeta, fields_of, preferring
 from kvoxide.vllm.environment import settings
@@ -110,12 +110,12 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         )
         self.empty_kv_cache_blocks = self.engine.empty_blocks()
         self._has_observers = self.enable_kv_cache_events or bool(self.metrics_collector)
-        self.block_pool.on_first_watcher = self._tell_observers
+        self.block_pool.on_first_watcher = self._notify_observers
         self._looks = cycle((True, *[False] * (_STEPS_PER_LOOK - 1)))
         self._bound: dict[str, Any] = {}
         self._bind_calls()
         if wanted.retention == "adaptive":
-            self._bind("new_step_starts", telling_each_minute(self.engine, self.new_step_starts))
+            self._bind("new_step_starts", log_every_minute(self.engine, self.new_step_starts))
         Fallback(self, arguments)
 
     def _bind_calls(self) -> None:
@@ -141,7 +141,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         if own is not None and isinstance(self, KVCacheManager):
             fields_of(self)[name] = own
 
-    def _tell_observers(self) -> None:
+    def _notify_observers(self) -> None:
         fields_of(self)["_has_observers"] = True
         self._bind_calls()
         for name in _OBSERVED:

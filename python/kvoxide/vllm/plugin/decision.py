@@ -1,4 +1,4 @@
-"""Whose manager vLLM gets, and the one line that says so."""
+"""Decide which manager vLLM gets, and log one line about it."""
 
 import os
 import sys
@@ -20,34 +20,35 @@ from kvoxide.vllm.environment import (
 from kvoxide.vllm.environment.schedulers import scheduler_reasons
 
 
-def choose(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``stock(*args, **kwargs)`` is to construct: kvoxide's manager, the shadow, or its own.
+def build_manager(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the instance that ``stock(*args, **kwargs)`` shall be: kvoxide's manager, the shadow,
+    or vLLM's own.
 
-    Raises :class:`UnsupportedError` in mode ``require`` instead of giving vLLM's own, and
+    Raises :class:`UnsupportedError` in mode ``require`` instead of returning vLLM's own, and
     :class:`~kvoxide.vllm.environment.SettingsError` for a retention or pinning value that this
     model cannot have.
     """
     if settings.current_mode() == "off":
         return object.__new__(stock)
     try:
-        return _ours(stock, args, kwargs)
+        return _build_native(stock, args, kwargs)
     except SettingsError as error:
         if error.variable != settings.MODE_VARIABLE:
             raise
-        refuse([str(error)])
+        fall_back([str(error)])
     except UnsupportedError:
         raise
-    except _NotOurs as error:
-        refuse(error.reasons)
+    except _FallBack as error:
+        fall_back(error.reasons)
     except Exception as error:
-        refuse([f"unexpected {type(error).__name__}: {error}"], cause=error)
+        fall_back([f"unexpected {type(error).__name__}: {error}"], cause=error)
     return object.__new__(stock)
 
 
-def refuse(
+def fall_back(
     reasons: Sequence[str], keeps: str = "vLLM's own manager", cause: Exception | None = None
 ) -> None:
-    """Stand aside: an error in mode ``require``, one line otherwise."""
+    """Leave the KV cache to vLLM: raise in mode ``require``, log one line otherwise."""
     text = "; ".join(reasons)
     if settings.current_mode() == "require":
         raise UnsupportedError(
@@ -58,15 +59,15 @@ def refuse(
     )
 
 
-class _NotOurs(Exception):
+class _FallBack(Exception):
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__(*reasons)
         self.reasons = reasons
 
 
-def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if problem := compiled_module_problem():
-        raise _NotOurs([problem])
+        raise _FallBack([problem])
     wanted = settings.current()
     if wanted.mode == "shadow":
         # vLLM's manager decides, and it has no other policy.
@@ -75,7 +76,7 @@ def _ours(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     else:
         reasons = takeover_reasons() or _scheduler_reasons()
     if reasons:
-        raise _NotOurs(reasons)
+        raise _FallBack(reasons)
     from kvoxide.vllm import adapter
 
     try:
@@ -126,7 +127,7 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
     if wanted.changes_policy and not reasons_against(arguments, Settings(wanted.mode)):
         variable = _variable_at_fault(arguments, wanted)
         raise SettingsError(variable, os.environ.get(variable, ""), "; ".join(reasons))
-    raise _NotOurs(reasons)
+    raise _FallBack(reasons)
 
 
 def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
@@ -139,7 +140,7 @@ def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
     kinds = {group.kind for group in group_specs(arguments["kv_cache_config"].kv_cache_groups)}
     if uncovered := sorted(kinds - certificate.kinds.keys()):
         covered = ", ".join(certificate.kinds)
-        raise _NotOurs(
+        raise _FallBack(
             [
                 f"this vLLM was verified for groups of {covered}, not of {', '.join(uncovered)}; "
                 "run kvoxide verify for longer"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kvoxide.vllm.environment import Settings, SettingsError, settings
 from kvoxide.vllm.plugin import hashing, host, standstill
-from kvoxide.vllm.plugin.decision import choose, refuse
+from kvoxide.vllm.plugin.decision import build_manager, fall_back
 from kvoxide.vllm.plugin.on_import import when_imported
 from kvoxide.vllm.recording import take_over as record
 
@@ -32,7 +32,7 @@ def register() -> None:
     try:
         mode = settings.parse_mode(os.environ)
     except SettingsError:
-        mode = "auto"  # choose() says so, in the process that it matters to
+        mode = "auto"  # build_manager() says so, in the process that it matters to
     if settings.recording_folder() is not None:
         when_imported(SCHEDULER_MODULE, record)
     if mode == "off":
@@ -40,7 +40,7 @@ def register() -> None:
     _check_policies()
     _make_variables_known()
     if not _exists(MANAGER_MODULE):
-        refuse([f"this vLLM has no module {MANAGER_MODULE}; it is too old or too new"])
+        fall_back([f"this vLLM has no module {MANAGER_MODULE}; it is too old or too new"])
         return
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
@@ -52,7 +52,7 @@ def register() -> None:
 
 
 def _check_policies() -> None:
-    with suppress(ImportError):  # the compiled module is missing: choose() says so
+    with suppress(ImportError):  # the compiled module is missing: build_manager() says so
         Settings.from_environ({**os.environ, settings.MODE_VARIABLE: "auto"})
 
 
@@ -87,7 +87,7 @@ def _dispatch(cls: type, *args: Any, **kwargs: Any) -> Any:
     """``KVCacheManager.__new__``: subclasses, vLLM's own and other people's, are left alone."""
     if vars(cls).get("__new__") is not _DISPATCHER:
         return object.__new__(cls)
-    return choose(cls, args, kwargs)
+    return build_manager(cls, args, kwargs)
 
 
 _DISPATCHER: Final = staticmethod(_dispatch)
@@ -128,7 +128,7 @@ def _guard(module: ModuleType) -> None:
 
 def _check_manager(manager: object) -> None:
     if manager is not None and (reason := foreign_manager_reason(manager)) is not None:
-        refuse([reason], keeps=_name(type(manager)))
+        fall_back([reason], keeps=_name(type(manager)))
 
 
 def foreign_manager_reason(manager: object) -> str | None:

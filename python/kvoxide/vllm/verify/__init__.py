@@ -1,12 +1,12 @@
 """``kvoxide verify``: random traffic on kvoxide beside the vLLM that is installed, against its own
 classes.
 
-:mod:`~kvoxide.vllm.verify.process` starts a process for it, which
-(:mod:`~kvoxide.vllm.verify.__main__`) makes sure that it compares with vLLM's own code
-(:mod:`~kvoxide.vllm.verify.reference`), runs a :mod:`~kvoxide.vllm.verify.verification` and says
-what came of it. Its parts are the :mod:`~kvoxide.vllm.verify.managers`, vLLM's
-:mod:`~kvoxide.vllm.verify.schedulers` over them and the :mod:`~kvoxide.vllm.verify.hashers` of
-blocks; the project's own proof plays the same traffic at length.
+:mod:`~kvoxide.vllm.verify.process` starts a process of its own. That process
+(:mod:`~kvoxide.vllm.verify.__main__`) checks that it compares with vLLM's own code
+(:mod:`~kvoxide.vllm.verify.reference`), runs a :mod:`~kvoxide.vllm.verify.verification` and prints
+the result. Three suites are compared: the :mod:`~kvoxide.vllm.verify.managers`, vLLM's
+:mod:`~kvoxide.vllm.verify.schedulers` over them, and the :mod:`~kvoxide.vllm.verify.hashers` of
+blocks. The project's own proof plays the same traffic at length.
 """
 
 from kvoxide.vllm.verify.process import verify

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kvoxide.vllm.verify.part import HarnessError, NotVerifiedError
 from kvoxide.vllm.verify.process import DIFFERS, INTERRUPTED, NOT_VERIFIED, VERIFIED
+from kvoxide.vllm.verify.suite import HarnessError, NotVerifiedError
 
 if TYPE_CHECKING:
-    from kvoxide.vllm.verify.part import FirstDifference
+    from kvoxide.vllm.verify.suite import FirstDifference
     from kvoxide.vllm.verify.verification import Verification
 
 _PREFIXES: Final = ("KVOXIDE", "VLLM_PIN_", "VLLM_PREFIX_CACHE_")
@@ -142,16 +142,18 @@ def _certify(run: "Verification", rules: str, seconds: float) -> None:
             f"no difference, but {certificates.folder()} cannot be written: {error.strerror}; "
             f"{certificates.FOLDER_VARIABLE} names another folder"
         ) from None
-    print(f"Verified: {certificate.num_calls:,} calls without a difference ({_parts(run)})")
+    print(
+        f"Verified: {certificate.num_calls:,} calls without a difference ({_calls_by_suite(run)})"
+    )
     print(f"  kinds of groups: {', '.join(certificate.kinds)}")
     print(f"  certificate: {path}")
 
 
 def _say_difference(found: "FirstDifference", run: "Verification") -> int:
-    from kvoxide.vllm.verify.verification import PARTS
+    from kvoxide.vllm.verify.verification import SUITES
 
-    print(f"Call {run.num_calls:,} differs (seed {run.seed}; {_parts(run)} were compared)")
-    shrunk = PARTS[found.document["part"]].shrunk(found)
+    print(f"Call {run.num_calls:,} differs (seed {run.seed}; {_calls_by_suite(run)} were compared)")
+    shrunk = SUITES[found.document["part"]].shrunk(found)
     _print_answers(shrunk)
     handle, path = tempfile.mkstemp(prefix="kvoxide-difference-", suffix=".json")
     with open(handle, "w", encoding="utf-8") as file:
@@ -162,13 +164,13 @@ def _say_difference(found: "FirstDifference", run: "Verification") -> int:
 
 def _replay(path: Path) -> int:
     _prepare()
-    from kvoxide.vllm.verify.verification import PARTS
+    from kvoxide.vllm.verify.verification import SUITES
 
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         # Differences that the project recorded are of managers.
-        part = PARTS[document.get("part", "managers")]
-        found = part.play_again(document)
+        suite = SUITES[document.get("part", "managers")]
+        found = suite.play_again(document)
     except OSError as error:
         raise NotVerifiedError(f"{path} cannot be read: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -188,7 +190,7 @@ def _print_answers(found: "FirstDifference") -> None:
     print(f"  kvoxide: {json.dumps(found.kvoxide)}")
 
 
-def _parts(run: "Verification") -> str:
+def _calls_by_suite(run: "Verification") -> str:
     return ", ".join(f"{covered.calls:,} of {name}" for name, covered in run.covered.items())
 
 

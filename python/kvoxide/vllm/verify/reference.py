@@ -8,7 +8,7 @@ from typing import Any
 
 from kvoxide.vllm.environment.live import replacements
 from kvoxide.vllm.environment.sources import package_folder
-from kvoxide.vllm.verify.part import NotVerifiedError
+from kvoxide.vllm.verify.suite import NotVerifiedError
 
 
 class NotVllmsOwnError(NotVerifiedError):

@@ -1,22 +1,22 @@
-"""One verification: units of every part in turns, until time is up or something differs."""
+"""One verification: units of every suite in turns, until time is up or something differs."""
 
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kvoxide.vllm.verify.hashers.part import Hashers
-from kvoxide.vllm.verify.managers.part import Managers
+from kvoxide.vllm.verify.hashers.suite import Hashers
 from kvoxide.vllm.verify.managers.scenarios import FAMILIES
-from kvoxide.vllm.verify.part import Covered, FirstDifference, Part
-from kvoxide.vllm.verify.schedulers.part import Schedulers
+from kvoxide.vllm.verify.managers.suite import Managers
+from kvoxide.vllm.verify.schedulers.suite import Schedulers
+from kvoxide.vllm.verify.suite import Covered, FirstDifference, Suite
 
-PARTS: Final[Mapping[str, Part]] = {
-    part.name: part for part in (Managers(), Schedulers(), Hashers())
+SUITES: Final[Mapping[str, Suite]] = {
+    suite.name: suite for suite in (Managers(), Schedulers(), Hashers())
 }
 MIN_CALLS_PER_KIND: Final = 1_000
 """Calls that were the same before a kind of group counts as covered."""
-MIN_CALLS_PER_PART: Final = 200
+MIN_CALLS_PER_SUITE: Final = 200
 
 
 class Verification:
@@ -25,7 +25,7 @@ class Verification:
     def __init__(self, seed: int) -> None:
         """Begin at a seed."""
         self.seed = seed
-        self.covered = {name: Covered() for name in PARTS}
+        self.covered = {name: Covered() for name in SUITES}
 
     @property
     def num_calls(self) -> int:
@@ -40,8 +40,8 @@ class Verification:
 
     @property
     def too_little(self) -> list[str]:
-        """The parts in which too little was compared to say anything."""
-        return [name for name, c in self.covered.items() if c.calls < MIN_CALLS_PER_PART]
+        """The suites in which too little was compared to say anything."""
+        return [name for name, c in self.covered.items() if c.calls < MIN_CALLS_PER_SUITE]
 
     def run(
         self, seconds: float, on_unit: Callable[[], None] = lambda: None
@@ -49,22 +49,22 @@ class Verification:
         """Compare for so long; ``on_unit`` is called after each unit.
 
         Returns the first difference, None if there is none. Raises
-        :class:`~kvoxide.vllm.verify.part.HarnessError`, or whatever else goes wrong.
+        :class:`~kvoxide.vllm.verify.suite.HarnessError`, or whatever else goes wrong.
         """
         deadline = time.monotonic() + seconds
-        for part, seed, family in self._units():
+        for suite, seed, family in self._units():
             try:
-                self.covered[part.name].add(part.play(seed, family))
+                self.covered[suite.name].add(suite.play(seed, family))
             except FirstDifference as found:
-                self.covered[part.name].add(found.covered)
+                self.covered[suite.name].add(found.covered)
                 return found
             on_unit()
             if time.monotonic() >= deadline:
                 break
         return None
 
-    def _units(self) -> Iterator[tuple[Part, int, str]]:
+    def _units(self) -> Iterator[tuple[Suite, int, str]]:
         for seed in itertools.count(self.seed):
             for family in FAMILIES:
-                for part in PARTS.values():
-                    yield part, seed, family
+                for suite in SUITES.values():
+                    yield suite, seed, family

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from kvoxide.model import GPUS
-from kvoxide.model.asked import building, stand_in
-from kvoxide.model.asked.process import cause_of, judged, reason_of
+from kvoxide.model.from_vllm import building, stand_in
+from kvoxide.model.from_vllm.process import cause_of, judged, reason_of
 
 from ..asking import plan
 from ..cases import MAX_BATCHED_TOKENS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kvoxide.vllm.verify.managers.driver import Driver, Event, Events
-from kvoxide.vllm.verify.part import require_fit
+from kvoxide.vllm.verify.suite import require_fit
 
 T = TypeVar("T")
 

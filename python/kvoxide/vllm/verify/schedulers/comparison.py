@@ -12,11 +12,11 @@ from vllm.v1.request import RequestStatus
 from kvoxide.vllm.verify.managers.driver import NewRequest
 from kvoxide.vllm.verify.managers.printing import where_unequal
 from kvoxide.vllm.verify.managers.prompts import PromptFamily, Segment, Segments, tokens_of
-from kvoxide.vllm.verify.part import require_fit
+from kvoxide.vllm.verify.schedulers.observed import plain, plain_events
 from kvoxide.vllm.verify.schedulers.plan import Plan
 from kvoxide.vllm.verify.schedulers.side import MANAGERS, Side
-from kvoxide.vllm.verify.schedulers.visible import plain, plain_events
 from kvoxide.vllm.verify.schedulers.worker import Sampled, Worker, num_drafts_of
+from kvoxide.vllm.verify.suite import require_fit
 
 
 class Difference(Exception):

@@ -6,7 +6,7 @@ the model without weights; ``plan`` is an answer in the place of a
 :class:`~kvoxide.model.ModelPlan`.
 """
 
-from kvoxide.model.asked.asking import NotAskedError, ask_vllm, is_installed
-from kvoxide.model.asked.plan import VllmPlan
+from kvoxide.model.from_vllm.asking import NotAskedError, ask_vllm, is_installed
+from kvoxide.model.from_vllm.plan import VllmPlan
 
 __all__ = ["NotAskedError", "VllmPlan", "ask_vllm", "is_installed"]

@@ -18,7 +18,7 @@ MARGIN: Final = 0.03
 _DEFAULT: Final = "vLLM's order with every tail kept"
 
 
-def telling_each_minute(
+def log_every_minute(
     engine: VllmManager, new_step_starts: Callable[[], None]
 ) -> Callable[[], None]:
     """``new_step_starts`` that reads the clock once, and logs a line where a minute has gone by in

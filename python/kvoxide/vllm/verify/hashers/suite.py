@@ -1,4 +1,4 @@
-"""Block hashers as a part of the verification."""
+"""Block hashers as a suite of the verification."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from kvoxide.vllm.verify import installed
 from kvoxide.vllm.verify.hashers.drawing import ODD, draw_options, draw_token, make_request
 from kvoxide.vllm.verify.managers.printing import readable
 from kvoxide.vllm.verify.managers.sides.vllm_config import init_none_hash
-from kvoxide.vllm.verify.part import Covered, FirstDifference, require_fit
+from kvoxide.vllm.verify.suite import Covered, FirstDifference, require_fit
 
 REQUESTS_PER_UNIT: Final = 8
 LOOKAHEADS: Final = (0, 0, 1, 2, 3)

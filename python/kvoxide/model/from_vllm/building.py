@@ -1,12 +1,12 @@
 """vLLM's plan of a model's KV cache: it builds the model without weights, and groups its layers. A
-process has to put :mod:`~kvoxide.model.asked.stand_in` in place first."""
+process has to put :mod:`~kvoxide.model.from_vllm.stand_in` in place first."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from kvoxide.model.asked import planning, stand_in
+from kvoxide.model.from_vllm import planning, stand_in
 
 
 def vllm_config(folder: str, options: Mapping[str, Any]) -> Any:

@@ -1,5 +1,5 @@
-"""What the parts of a verification have in common: each compares one thing of kvoxide's with
-vLLM's, in units that a seed names."""
+"""A suite of a verification compares one thing of kvoxide's with vLLM's, in units that a seed
+names."""
 
 import traceback
 from collections import Counter
@@ -34,7 +34,7 @@ class Covered:
 
 class FirstDifference(Exception):
     """A call that vLLM and kvoxide answer differently. ``covered`` is what was the same before;
-    ``document`` is JSON that :meth:`Part.play_again` plays."""
+    ``document`` is JSON that :meth:`Suite.play_again` plays."""
 
     def __init__(
         self, call: str, vllm: Any, kvoxide: Any, document: dict[str, Any], covered: Covered
@@ -48,7 +48,7 @@ class FirstDifference(Exception):
         self.covered = covered
 
 
-class Part(Protocol):
+class Suite(Protocol):
     """One thing that is compared."""
 
     name: str

@@ -12,7 +12,7 @@ _BLIND_ROUTERS: Final = ("round-robin", "session", "recorded", "prefix")
 _SPARE_BLOCKS: Final = 64
 
 
-def has_room_to_spare(candidate: Candidate, result: SimulationResult, workload: Workload) -> bool:
+def has_spare_capacity(candidate: Candidate, result: SimulationResult, workload: Workload) -> bool:
     """Whether the same run in any larger pool gives the same figures.
 
     So it is if no cached block was evicted, no request preempted or rejected, the largest request

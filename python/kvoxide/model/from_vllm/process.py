@@ -22,12 +22,12 @@ _NOT_INSPECTED: Final = "failed to be inspected"
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    from kvoxide.model.asked import stand_in
+    from kvoxide.model.from_vllm import stand_in
 
     stand_in.put_in_place(gpu_named(question["gpu"]))
     import vllm
 
-    from kvoxide.model.asked import building
+    from kvoxide.model.from_vllm import building
 
     found: dict[str, Any] = {"vllm": vllm.__version__}
     try:
@@ -53,7 +53,7 @@ def judged(reason: str, cause: str = "") -> dict[str, str]:
 
 def cause_of(error: BaseException) -> str:
     """Return the message of the error that vLLM raised first, or why it could not load a class."""
-    from kvoxide.model.asked import stand_in
+    from kvoxide.model.from_vllm import stand_in
 
     if stand_in.not_loaded:
         return stand_in.not_loaded[-1]

@@ -1,6 +1,7 @@
-"""Prints what :func:`kvoxide.model.asked.ask_vllm` makes of the named configurations, a line each,
-and how many seconds it took: ``inside_asked NUM_NEW CONFIG...``. After so many, the processes that
-ask vLLM find the third parties imported."""
+"""Print what :func:`kvoxide.model.from_vllm.ask_vllm` returns for configurations, a line each, and
+how many seconds it took: ``inside_from_vllm NUM_NEW CONFIG...``.
+
+The first ``NUM_NEW`` are asked by new processes. The others find the third parties imported."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 from kvoxide import ConfigError
 from kvoxide.model import Deployment
-from kvoxide.model.asked import ask_vllm, asking
+from kvoxide.model.from_vllm import ask_vllm, asking
 
 from tests.testing import preloaded
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from kvoxide import ConfigError, UnsupportedGroupError
 from kvoxide.model import Deployment, read_model
-from kvoxide.model.asked import NotAskedError, VllmPlan, asking
-from kvoxide.model.asked.process import judged
+from kvoxide.model.from_vllm import NotAskedError, VllmPlan, asking
+from kvoxide.model.from_vllm.process import judged
 
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 

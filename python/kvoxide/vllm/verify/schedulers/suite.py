@@ -1,11 +1,11 @@
-"""vLLM's scheduler as a part of the verification: over kvoxide's manager and over vLLM's own."""
+"""vLLM's scheduler as a suite of the verification: over kvoxide's manager and over vLLM's own."""
 
 from typing import Any, Final
 
 from kvoxide.vllm.verify.managers.printing import readable
-from kvoxide.vllm.verify.part import Covered, FirstDifference
 from kvoxide.vllm.verify.schedulers.comparison import Comparison, Difference, Ended
 from kvoxide.vllm.verify.schedulers.plan import random_plan
+from kvoxide.vllm.verify.suite import Covered, FirstDifference
 
 STEPS_PER_UNIT: Final = 30
 

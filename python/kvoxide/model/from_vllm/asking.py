@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from kvoxide._core import ConfigError
-from kvoxide.model.asked import cache
-from kvoxide.model.asked.plan import VllmPlan
-from kvoxide.model.asked.process import MARK
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.folder import MISTRAL_CONFIG, model_files
+from kvoxide.model.from_vllm import cache
+from kvoxide.model.from_vllm.plan import VllmPlan
+from kvoxide.model.from_vllm.process import MARK
 
-_PROCESS: Final = "kvoxide.model.asked.process"
+_PROCESS: Final = "kvoxide.model.from_vllm.process"
 # Of the largest models; most take a tenth of it.
 _SECONDS: Final = 300
 # Names of vLLM's options for what a deployment says.

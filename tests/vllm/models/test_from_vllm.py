@@ -22,7 +22,7 @@ def asked(release: str, folder: Path, *cases: Case, num_new: int = 0) -> list[di
     """The answers to questions, of which the first ``num_new`` are asked in a new Python each."""
     environment = environment_of(release, folder)
     environment |= {"KVOXIDE": "off", "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-m", "tests.vllm.models.inside_asked", str(num_new)]
+    command = [sys.executable, "-m", "tests.vllm.models.inside_from_vllm", str(num_new)]
     command += [str(case.config) for case in cases]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""KV cache managers as a part of the verification: kvoxide's adapter beside vLLM's own."""
+"""KV cache managers as a suite of the verification: kvoxide's adapter beside vLLM's own."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ from kvoxide.vllm.verify.managers.runner import (
 from kvoxide.vllm.verify.managers.scenarios import FAMILIES, Group, Scenario
 from kvoxide.vllm.verify.managers.shrink import shrink
 from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
-from kvoxide.vllm.verify.part import Covered, FirstDifference
+from kvoxide.vllm.verify.suite import Covered, FirstDifference
 
 SIDES: Final = Sides(VllmDriver, AdapterDriver)
 CALLS_PER_UNIT: Final = 250

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from kvoxide.vllm.adapter import minutes
+from kvoxide.vllm.adapter import retention_log
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Log:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     log = Log()
-    monkeypatch.setattr(minutes, "logger", log)
+    monkeypatch.setattr(retention_log, "logger", log)
     return log
 
 
 def tell(engine: Engine, num_minutes: int) -> None:
-    told = minutes._Minutes(cast("Any", engine))
+    told = retention_log._Minutes(cast("Any", engine))
     began = told._told_at
     for minute in range(1, num_minutes + 1):
         told.tell(began + 60.5 * minute)
@@ -90,5 +90,5 @@ def test_what_is_within_the_error_or_a_limit_is_no_warning(engine: Engine, log: 
 @pytest.mark.parametrize(("is_limit", "how"), [(False, "about"), (True, "at most")])
 def test_the_line_says_what_the_default_would_have_hit(is_limit: bool, how: str) -> None:
     before, after = Report(0, 0, 0), Report(1000, 300, 412, is_limit, sampled_blocks=9)
-    line = minutes.describe(cast("Any", before), cast("Any", after), 60.0)
+    line = retention_log.describe(cast("Any", before), cast("Any", after), 60.0)
     assert f"; vLLM's order with every tail kept would have hit {how} 41.2%; of 9 " in line
