@@ -1,0 +1,100 @@
+"""Counts the text that docs/STYLE.md asks us to avoid: ``python -m tests.testing.style [FOLDER]``.
+
+Text is what people read: pages, docstrings and comments. Code inside of them is left out.
+"""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.testing.paths import ROOT
+
+PATTERNS: Final = {
+    "noun clauses": re.compile(r"\A(What|Where|Who|Whose|Which)\b[^?]*\Z", re.DOTALL),
+    "words of rule 5": re.compile(r"\b(behind|beside|told|stands|nobody|goes\s+on)\b", re.I),
+    "those of": re.compile(r"\b(those\s+of|that\s+of|of\s+which)\b", re.I),
+}
+_OUTSIDE: Final = ("docs/lab/", "docs/STYLE.md", "tests/testing/style.py")
+_DOCUMENTED: Final = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_CODE: Final = re.compile(r"^```.*?^```|``[^`]*``|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+
+
+def counts(folder: str = "") -> dict[str, Counter[str]]:
+    """Return what was found in each top folder: pattern -> number of times."""
+    found: dict[str, Counter[str]] = {}
+    for path in _files(folder):
+        for kind, text in texts(path):
+            for name in matches(kind, text):
+                found.setdefault(path.relative_to(ROOT).parts[0], Counter())[name] += 1
+    return found
+
+
+def matches(kind: str, text: str) -> Iterator[str]:
+    """Yield the name of a pattern for each time that it matches. Only a docstring can be a noun
+    clause."""
+    for name, pattern in PATTERNS.items():
+        if name != "noun clauses":
+            yield from (name for _ in pattern.finditer(text))
+        elif kind == "docstring" and pattern.match(text.split("\n\n")[0]):
+            yield name
+
+
+def texts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each text of a file, with its kind: "docstring", "comment" or "page"."""
+    source = path.read_text(encoding="utf-8")
+    readers = {".py": _of_python, ".pyi": _of_python, ".rs": _of_rust}
+    for kind, text in readers.get(path.suffix, _of_page)(source):
+        yield kind, _CODE.sub("", text)
+
+
+def _files(folder: str) -> list[Path]:
+    listed = [
+        "git",
+        "ls-files",
+        "--",
+        *(f"{folder}*{end}" for end in (".py", ".pyi", ".rs", ".md")),
+    ]
+    done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in done.stdout.split() if not name.startswith(_OUTSIDE)]
+
+
+def _of_page(source: str) -> Iterator[tuple[str, str]]:
+    yield "page", source
+
+
+def _of_python(source: str) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
+            yield "docstring", text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield "comment", token.string
+
+
+def _of_rust(source: str) -> Iterator[tuple[str, str]]:
+    """Lines of comments that follow each other are one text."""
+    for block in re.finditer(r"(?:^[ \t]*(//[/!]?)(?!/).*\n)+", source, re.MULTILINE):
+        text = re.sub(r"^[ \t]*//[/!]? ?", "", block[0], flags=re.MULTILINE)
+        yield ("comment" if block[1] == "//" else "docstring"), text
+
+
+def main() -> None:
+    """Print where each pattern matches, then the counts."""
+    folder = sys.argv[1] if len(sys.argv) > 1 else ""
+    for path in _files(folder):
+        for kind, text in texts(path):
+            for name in matches(kind, text):
+                print(f"{path.relative_to(ROOT)}: {name}: {' '.join(text.split())[:100]}")
+    for top, found in counts(folder).items():
+        print(top, dict(found))
+
+
+if __name__ == "__main__":
+    main()
