@@ -51,7 +51,7 @@ def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
     assert hits[0] < hits[1]
 
 
-@on_each_release
+@on_older_releases_if_long
 @pytest.mark.parametrize("name", OFFLOADED_JOBS)
 def test_prompts_come_back_from_the_host_tier_the_same(
     name: str, release: str, models: Path, tmp_path: Path
