@@ -185,7 +185,7 @@ def test_files_are_checked_before_vllm_reads_them(tmp_path: Path, asked: Asked) 
 
 def test_without_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("asking", "reader"):
-        part = "asked.asking" if name == "asking" else name
+        part = "from_vllm.asking" if name == "asking" else name
         monkeypatch.setattr(f"kvoxide.model.{part}.is_installed", lambda: False)
     folder = write(tmp_path / "llama", LLAMA)
     assert read_model(folder).asked == ""
