@@ -200,8 +200,12 @@ impl World {
         self.num_prompts += 1;
     }
 
-    /// Makes four calls: loads keys of which one lacks a ready chunk, ends a load that does not
-    /// exist, offers a key twice, and uses a new key after its request has ended.
+    /// Makes calls that the tier must refuse:
+    ///
+    /// - It loads keys although one of them has no ready chunk.
+    /// - It ends a load that does not exist.
+    /// - It offers a key twice.
+    /// - It uses a new key after its request has ended.
     fn refuse(&mut self, request: usize, first: usize, len: usize, group: u16) {
         let prompt = self.requests[request].prompt;
         let keys: Vec<_> = (first..first + len).map(|at| key(prompt, at, group)).collect();
