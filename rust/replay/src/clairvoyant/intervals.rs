@@ -1,5 +1,5 @@
-//! Finds the intervals of a schedule in which free prefixes must stay cached to be hit, and the
-//! number of blocks that are free in these intervals.
+//! Finds the intervals of a schedule in which free prefixes must stay cached to be hit. Also counts
+//! the blocks that are free in these intervals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -4,8 +4,8 @@
 //! regain `c` times the share of once-used blocks that are used again. The tail regains the tokens
 //! of the first request that resumes there. Its value is the ratio of the two.
 //!
-//! A longer sequence can regain more. First resumes regain a share of the tokens before all ends,
-//! and an end is expected to regain the same share of the tokens before it.
+//! A longer sequence can regain more. First resumes regain a share of the tokens before all ends.
+//! An end is expected to regain the same share of the tokens before it.
 //!
 //! If a request has resumed at an end, the end's value is the tokens that later requests regain
 //! there if they continue past it. A request that repeats the prompt needs only the prompt's last
@@ -60,9 +60,9 @@ impl EndValue {
         ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / value).max(0) as usize)
     }
 
-    /// Returns whether a tail after L tokens should be evicted together with its sequence. This
-    /// holds if evicting only the tail costs at least as much per block, `s * L / c`, as evicting
-    /// both, `r * L / (L + c)`.
+    /// Returns whether a tail after L tokens should be evicted together with its sequence. Evicting
+    /// only the tail costs `s * L / c` per block. Evicting both costs `r * L / (L + c)` per block.
+    /// The tail goes with its sequence if the first is at least as much as the second.
     ///
     /// Here s is the share of the tokens before ends that first resumes regain. r is the share of
     /// once-used full blocks that are used again.

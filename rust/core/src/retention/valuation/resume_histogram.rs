@@ -2,8 +2,8 @@
 //!
 //! A follow-up diverges a little before the end of the prompt that it continues: where a template
 //! put the last tokens, or at a multiple of the pieces in its traffic. The bins of the histogram
-//! distinguish boundaries by their distance from the prompt's end, and by the largest power of two
-//! of the alignment that divides them.
+//! distinguish boundaries by two numbers: their distance from the prompt's end, and the largest
+//! power of two of the alignment that divides them.
 
 use crate::pool::{Nearness, tuning};
 

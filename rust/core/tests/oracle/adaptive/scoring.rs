@@ -1,6 +1,6 @@
-//! Scoring functions: the score of a free cached block, from how often its prefix was used (its
-//! *frequency class*) and from how long it has been free (its *age*, in epochs). The list of blocks
-//! with the lowest score is evicted first. Three functions compete:
+//! Scoring functions. The score of a free cached block depends on two numbers: how often its prefix
+//! was used (its *frequency class*), and how long it has been free (its *age*, in epochs). The list
+//! of blocks with the lowest score is evicted first. Three functions compete:
 //!
 //! - *recency*, 1 / age: the least recently used block is evicted first;
 //! - *frequency*, uses / age: hyperbolic caching (ATC 2017);
