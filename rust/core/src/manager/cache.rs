@@ -84,8 +84,8 @@ impl Manager {
         let cacheable = self.groups.iter().filter(|group| group.is_cacheable);
         let first = cacheable.map(cached_tokens).min().unwrap_or(0).min(num_prompt_tokens);
         // The end of the prompt is cached separately, and events name the hash before the stored
-        // ones. So hashes are read from three before the prompt's last one. If a hash covers
-        // lookahead tokens after its block, they are read from further before.
+        // ones. So an allocation reads at most three hashes before the prompt's last one. It reads
+        // more if a hash covers tokens after its block.
         let size = self.retention.rules().hash_block_size;
         let below = 3 + self.retention.rules().num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)

@@ -77,7 +77,7 @@ impl BlockList {
         self.len += 1;
     }
 
-    /// Opens both ends of the list. Until [`Self::close`], no other code can change them.
+    /// Opens both ends of the list. Until [`Self::close`], no other code is allowed to change them.
     pub(crate) fn open(&self, blocks: &Blocks) -> OpenEnds {
         let rest = (self.len > 0).then(|| blocks.next(self.sentinel));
         OpenEnds::new(self.sentinel, rest, blocks.prev(self.sentinel))
