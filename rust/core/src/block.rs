@@ -6,29 +6,29 @@ pub type BlockId = u32;
 /// The index of a KV cache group.
 pub type GroupId = u16;
 
-/// The block that stands in tables for blocks that are not there. It is never allocated or cached.
+/// The null block: tables have it at positions without a block. It is never allocated or cached.
 pub const NULL_BLOCK: BlockId = 0;
 
-/// The most blocks of a pool. Larger ids are those of alias keys in the index.
+/// The largest number of blocks in a pool. In the index, larger ids belong to alias keys.
 pub const MAX_BLOCKS: usize = 1 << 31;
 
-/// The chained hash of a prefix that ends at a hash-block boundary: up to 32 bytes. Fewer are padded
-/// with zeros, and the last byte tells how many there are. All hashes of one manager have the same
-/// length.
+/// The chained hash of a prefix that ends at a hash-block boundary: up to 32 bytes. A shorter hash
+/// is padded with zeros, and the last byte holds its length. All hashes of one manager have the
+/// same length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct BlockHash(pub [u64; 4]);
 
 impl BlockHash {
-    /// The longest hash that fits.
+    /// The length of the longest hash, in bytes.
     pub const MAX_LEN: usize = 32;
 
-    /// Returns the hash of these bytes; `None` if there are none or more than [`Self::MAX_LEN`].
+    /// Returns the hash with these bytes; `None` for no bytes or more than [`Self::MAX_LEN`] bytes.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_LEN;
         fits.then(|| Self::padded(bytes))
     }
 
-    /// Returns the hash of at most [`Self::MAX_LEN`] bytes.
+    /// Returns the hash with these bytes, at most [`Self::MAX_LEN`].
     pub(crate) fn padded(bytes: &[u8]) -> Self {
         let mut padded = [0; Self::MAX_LEN];
         padded[Self::MAX_LEN - 1] = bytes.len() as u8;
@@ -36,13 +36,13 @@ impl BlockHash {
         Self::from_bytes(padded)
     }
 
-    /// Returns how many bytes the hash was made from, if it is known that they were fewer than
-    /// [`Self::MAX_LEN`].
+    /// Returns the hash's length before padding, if the caller knows that it was below
+    /// [`Self::MAX_LEN`] bytes.
     pub fn padded_len(&self) -> usize {
         usize::from(self.to_bytes()[Self::MAX_LEN - 1]).min(Self::MAX_LEN - 1)
     }
 
-    /// Returns the hash of these bytes.
+    /// Returns the hash with these 32 bytes, which include the padding.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         let word = |i: usize| {
             let mut word = [0; 8];
@@ -71,7 +71,7 @@ impl std::fmt::Debug for BlockHash {
 /// A key of the prefix cache: a block hash in one KV cache group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CacheKey {
-    /// The hash of the prefix.
+    /// The hash of the prefix that ends with the block.
     pub hash: BlockHash,
     /// The group whose KV the block holds.
     pub group: GroupId,

@@ -1,28 +1,29 @@
-//! Errors of calls. Each says what is allowed. Every call checks before it changes anything.
+//! The errors of calls. Each error says what is allowed. Every call checks its arguments before it
+//! changes anything.
 
 use thiserror::Error as ThisError;
 
-/// Why a call was refused. A refused call changes nothing.
+/// The reason why a call was refused. A refused call changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub enum Error {
-    /// A group, policy or manager was described with values that cannot work.
+    /// The values that describe a group, policy or manager cannot work.
     #[error("{0}")]
     Config(String),
-    /// A KV cache group of a kind that this engine does not manage.
+    /// This engine does not manage KV cache groups of this kind.
     #[error("KV cache groups of kind '{kind}' are not supported; supported kinds: {supported}")]
     UnsupportedGroup {
-        /// The kind that was asked for.
+        /// The kind that the caller wants.
         kind: String,
-        /// The kinds that can be asked for.
+        /// The kinds that the engine supports.
         supported: String,
     },
     /// An argument about a request does not fit the manager's state.
     #[error("{0}")]
     Request(String),
-    /// The call does not go with the blocks of the request or of the hit.
+    /// The call does not fit the blocks of the request or of the hit.
     #[error("{0}")]
     Precondition(String),
-    /// A position or a group past what the request, the hit or the manager has.
+    /// The position or group does not exist in the request, the hit or the manager.
     #[error("{0}")]
     OutOfRange(String),
     /// The manager does not know the request.
@@ -31,13 +32,13 @@ pub enum Error {
          was freed already"
     )]
     UnknownRequest(String),
-    /// Another live request has this id.
+    /// Another live request has the same id.
     #[error("another live request has the id '{0}'; free that one first or choose another id")]
     DuplicateRequest(String),
-    /// Block hashes of the wrong length or number.
+    /// Block hashes have a wrong length or number.
     #[error("{0}")]
     BlockHash(String),
-    /// A block id outside the pool, or a block in a state that forbids the call.
+    /// The block id is outside of the pool, or the block's state forbids the call.
     #[error("{0}")]
     Block(String),
     /// The engine found that its own state is broken.
@@ -45,5 +46,5 @@ pub enum Error {
     Internal(String),
 }
 
-/// Result of a call that may be refused.
+/// The result of a call that can be refused.
 pub type Result<T> = std::result::Result<T, Error>;

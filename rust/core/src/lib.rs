@@ -1,8 +1,8 @@
 //! The KV-cache block manager of an LLM inference server.
 //!
 //! This crate makes every decision: which block a request gets, which prefix it hits, which block
-//! is evicted. It knows no Python and does no I/O. Read [`manager`] top to bottom to follow one
-//! request through it. The modules stand in the order of their layers: each uses only those below.
+//! is evicted. It knows no Python and does no I/O. To follow one request, read [`manager`] from top
+//! to bottom. The modules are listed by layer: each module uses only modules that are listed later.
 //!
 //! ```
 //! use kvoxide_core::{AllocateArgs, BlockHash, GroupSpec, Manager, ManagerConfig, RequestView};

@@ -1,4 +1,4 @@
-//! See [`kvoxide_fuzzed::host`].
+//! Runs [`kvoxide_fuzzed::host`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| kvoxide_fuzzed::host::run(data));

@@ -1,4 +1,4 @@
-//! See [`kvoxide_fuzzed::manager`].
+//! Runs [`kvoxide_fuzzed::manager`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| kvoxide_fuzzed::manager::run(data));

@@ -1,4 +1,4 @@
-//! Chains of block hashes, compared with those of a naive encoder.
+//! Compares chains of block hashes with the hashes from a naive encoder.
 
 use arbitrary::{Arbitrary, Unstructured};
 use kvoxide_core::BlockHash;
@@ -6,17 +6,18 @@ use kvoxide_core::block_hash::{BlockHasher, Chain, ExtraKeys, HashAlgorithm, Ide
 
 use crate::pickle::{Value, pickled};
 
-/// A chain, and how it is cut into blocks.
+/// A chain, and the block size with which it is cut into blocks.
 #[derive(Arbitrary, Debug)]
 struct Input {
     algorithm: u8,
     parent: [u8; 32],
     tokens: Vec<Token>,
-    /// How often the tokens are repeated, so that some blocks exceed a pickle frame.
+    /// The number of times that the tokens are repeated. With enough tokens, a block exceeds a
+    /// pickle frame.
     repeats: u16,
     block_size: u16,
     num_lookahead_tokens: u8,
-    /// Strings and tuples that several keys refer to.
+    /// Values that several keys can refer to.
     objects: Vec<Item>,
     keys: Vec<Option<Vec<Item>>>,
     salt: Option<String>,
@@ -29,7 +30,7 @@ enum Token {
     Small(u8),
     Medium(u16),
     Large(i32),
-    /// A number at which an encoding needs more bytes, or next to one.
+    /// A number next to an edge, from which an encoding needs more bytes.
     Edge {
         which: u8,
         more: u8,
@@ -44,9 +45,9 @@ enum Item {
     Int(i64),
     Bytes(Vec<u8>),
     Text(String),
-    /// A text about as long as a frame; the number is the difference.
+    /// A text about as long as a frame. The number is the difference.
     LongText(i8),
-    /// Bytes about as long as a frame.
+    /// Bytes about as long as a frame. The number is the difference.
     LongBytes(i8),
     /// All small objects and a number of texts, each of them twice.
     All(u16),
@@ -60,10 +61,11 @@ const MAX_TOKENS: usize = 14_000;
 const MAX_BLOCKS: usize = 24;
 const FRAME: usize = 1 << 16;
 const EDGES: [i64; 8] = [24, 1 << 7, 1 << 8, 1 << 15, 1 << 16, 1 << 31, 1 << 32, 1 << 39];
-/// More objects than a memo can refer to with one byte.
+/// The most objects. They are more than a memo can refer to with one byte.
 const MAX_OBJECTS: usize = 400;
 
-/// Hashes the chain that `data` describes with the engine and with the reference.
+/// Hashes the chain that `data` describes with the engine and with the reference. Compares the
+/// hashes.
 pub fn run(data: &[u8]) {
     let Ok(input) = Input::arbitrary(&mut Unstructured::new(data)) else { return };
     let (_, algorithm) = HashAlgorithm::ALL[usize::from(input.algorithm) % 4];
@@ -120,7 +122,7 @@ fn bytes(hashes: Vec<BlockHash>, algorithm: HashAlgorithm) -> Vec<Vec<u8>> {
     hashes.iter().map(|hash| hash.to_bytes()[..algorithm.hash_len()].to_vec()).collect()
 }
 
-/// Returns the hashes of a chain by the naive encoders.
+/// Returns the hashes of a chain, computed with the naive encoders.
 fn expected(chain: &Chain<'_>, algorithm: HashAlgorithm) -> Vec<Vec<u8>> {
     let mut parent = chain.parent.to_vec();
     let mut hashes = Vec::new();

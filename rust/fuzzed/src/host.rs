@@ -1,5 +1,5 @@
-//! The host tier under arbitrary calls, beside the naive one of the core's tests: both answer the
-//! same and are in the same state after each call, and a refused call changes nothing.
+//! Makes arbitrary calls of the host tier and of the naive tier in the core's tests. After each
+//! call, both have the same answers and the same state. A refused call changes nothing.
 
 #[path = "../../core/tests/oracle/host/model.rs"]
 mod model;
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Returns the settings of a tier, and which positions are not known.
+/// Returns the settings of a tier, and a number: positions that are divisible by it are unknown.
 fn config(input: &mut Unstructured<'_>) -> Result<(HostTierConfig, usize)> {
     let policy = *input.choose(&[HostPolicy::Lru, HostPolicy::Arc])?;
     let config = HostTierConfig {
@@ -60,7 +60,7 @@ fn step(input: &mut Unstructured<'_>) -> Result<Step> {
     })
 }
 
-/// Returns one to three groups, of which this is the first.
+/// Returns one to three groups. The first one is `first`.
 fn groups(first: u16, input: &mut Unstructured<'_>) -> Result<Vec<u16>> {
     let mut groups: Vec<_> = (first..first + 3).map(|group| group % 3).collect();
     if bool::arbitrary(input)? {

@@ -1,5 +1,5 @@
-//! The fuzz targets. `rust/fuzz` runs them on new inputs, `tests/corpus.rs` on inputs that a fuzzer
-//! found before. They panic on a wrong result.
+//! The fuzz targets. `rust/fuzz` runs them on new inputs, and `tests/corpus.rs` on inputs that a
+//! fuzzer found before. They panic if a result is wrong.
 
 pub mod hashes;
 pub mod host;

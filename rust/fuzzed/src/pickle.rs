@@ -1,4 +1,5 @@
-//! A naive encoder of pickles of protocol 5: it writes all opcodes first and frames them then.
+//! A naive encoder of pickles of protocol 5. It writes all opcodes first and then divides them into
+//! frames.
 
 /// A Python value. Strings and tuples with the same number are one object.
 #[derive(Clone, Debug)]
@@ -18,9 +19,9 @@ pub enum Value {
 /// Bytes that no frame boundary divides.
 struct Piece {
     bytes: Vec<u8>,
-    /// Whether a value begins here, before which a frame of the target length ends.
+    /// Whether a value starts here. A frame that has reached the target length ends before it.
     begins_value: bool,
-    /// Whether the bytes stand outside frames.
+    /// Whether the bytes are outside of frames.
     is_unframed: bool,
 }
 
@@ -58,7 +59,8 @@ impl Writer {
         if self.refers(object) {
             return;
         }
-        // Longer tuples begin with a mark. The empty piece keeps the position of others' beginning.
+        // Longer tuples start with a mark. For the others, an empty piece marks the position where
+        // they start.
         self.more(if items.len() > 3 { vec![b'('] } else { vec![] });
         items.iter().for_each(|item| self.value(item));
         self.more(vec![[b't', 0x85, 0x86, 0x87][if items.len() > 3 { 0 } else { items.len() }]]);

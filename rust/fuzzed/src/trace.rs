@@ -1,15 +1,16 @@
-//! The reader of traces: it accepts exactly the lines of its format, and replays run on them.
+//! Checks the reader of traces: it accepts exactly the lines of its format, and replays of them
+//! run.
 
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::scheduler::{Control, Settings, run as replay};
 use kvoxide_replay::trace::{HashIds, MAX_LENGTH, Prompt, Reader, Trace, TraceRequest};
 use serde_json::{Value, json};
 
-/// Most requests and tokens of a trace that is replayed.
+/// The most requests, and the most tokens, of a trace that is replayed.
 const MAX_REPLAYED: usize = 8;
 const MAX_REPLAYED_TOKENS: usize = 2_000;
 
-/// Reads every line, and replays the requests that were read.
+/// Reads every line. Replays the requests that were read.
 pub fn run(data: &[u8]) {
     let mut trace = Trace::default();
     let mut prompts = Vec::new();
@@ -58,14 +59,14 @@ fn push(
     }
 }
 
-/// Reads a line in the dialect that it is like.
+/// Reads a line in the dialect that it resembles.
 fn read_alone(line: &[u8]) {
     let mut trace = Trace::default();
     let read = trace.push_line(&mut Reader::default(), line);
     assert!(read.is_ok() || trace.requests().is_empty());
 }
 
-/// Reads all lines as one trace, whose dialect is found out.
+/// Reads all lines as one trace whose dialect the reader detects.
 fn read_as_file(data: &[u8]) {
     let lines: Vec<_> = data.split(|&byte| byte == b'\n').collect();
     let (mut trace, mut reader) = (Trace::default(), Reader::default());
@@ -117,9 +118,11 @@ fn lengths(request: &TraceRequest) -> Option<Lengths> {
     })
 }
 
-/// Whether some number of tokens per id fits all prompts, and the output of the last one: with ids
-/// for all of their tokens, or else for whole blocks. If any number does, the largest of the
-/// prompts' least ones fits.
+/// Returns whether some number of tokens per id fits all prompts, and the output of the last
+/// prompt. Ids are for all tokens of a prompt, or else only for whole blocks.
+///
+/// Each prompt has a smallest number that fits it. If any number fits all prompts, the largest of
+/// these smallest numbers does.
 fn is_possible(prompts: &[Lengths]) -> bool {
     let given = || prompts.iter().filter_map(|prompt| prompt.width);
     if given().any(|width| Some(width) != given().next()) {
@@ -151,7 +154,7 @@ const FIELDS: [&str; 7] = [
     "block_size",
 ];
 
-/// Whether a line has the format: a second implementation of it.
+/// Returns whether a line has the format. This is a second implementation of the format.
 fn is_request(fields: &serde_json::Map<String, Value>) -> bool {
     let field = |name: &str| {
         let other = name.replace("_length", "_tokens");
@@ -194,7 +197,7 @@ fn is_request(fields: &serde_json::Map<String, Value>) -> bool {
     has_prompt && (length("output_length", 0).is_some() || has_no_output())
 }
 
-/// An integer, also in the notation of a float.
+/// Returns an integer. It can be written as a float.
 fn integer(value: &Value) -> Option<i64> {
     let of_float = || {
         let number = value.as_f64()?;

@@ -22,7 +22,7 @@ fn every_input_of_every_corpus_passes() {
     }
 }
 
-/// Returns a new folder with the inputs of a target's archive.
+/// Creates a new folder with the inputs of a target's archive. Returns its path.
 fn unpacked(name: &str) -> PathBuf {
     let archive =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../fuzz/corpus/{name}.tar.gz"));

@@ -1,4 +1,4 @@
-//! Random traffic: after every call, every invariant holds.
+//! Checks that every invariant holds after every call of random traffic.
 
 mod traffic;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use traffic::{call, config};
 
-/// Returns calls of a scheduler whose requests set priorities, and passing time.
+/// Generates calls of a scheduler whose requests set priorities, and calls that let time pass.
 fn call_with_priorities() -> impl Strategy<Value = Call> {
     let priority = (0..6_u8, 0..=100_u8, 0..6_u8);
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Requests of a trace while they wait or run.
+//! Requests of a trace that wait or run.
 
 use kvoxide_core::RequestView;
 
@@ -14,9 +14,9 @@ pub struct ActiveRequest {
     pub num_computed_tokens: usize,
     pub shared_prefix_boundary: usize,
     pub is_waiting: bool,
-    /// The tokens that the router expected it to hit.
+    /// The number of tokens that the router expected the request to hit.
     pub expected_hit: usize,
-    /// Decode steps before this many computed tokens are no-ops.
+    /// Decode steps before this number of computed tokens are no-ops.
     pub next_call: usize,
     pub skips_reading: bool,
 }
@@ -24,11 +24,11 @@ pub struct ActiveRequest {
 /// A request that arrives at an instance.
 #[derive(Debug, Default)]
 pub struct Arrival {
-    /// Its index in the trace.
+    /// The request's index in the trace.
     pub request: usize,
-    /// Its hashes, if the router computed them.
+    /// The request's hashes, if the router computed them.
     pub chain: Option<HashChain>,
-    /// The tokens that it would hit now, if the router looked them up.
+    /// The number of tokens that the request would hit now, if the router looked them up.
     pub expected_hit: usize,
 }
 
@@ -59,7 +59,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Adds the next token of a request: the one that the trace knows, or a new one.
+    /// Adds the next token of a request. If the trace does not know it, adds a unique token.
     pub fn generate(&mut self, known: &TraceRequest, sizes: HashSizes, next_unique: &mut i64) {
         let width = sizes.tokens_per_id;
         if self.num_tokens < known.prompt.num_known(width) {

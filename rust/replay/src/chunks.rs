@@ -1,12 +1,12 @@
 //! The chunks into which vLLM's scheduler splits a prefill in a model with recurrent states. States
-//! exist only where a step ends, and can be cached only at block boundaries.
+//! exist only at the end of a step and can be cached only at block boundaries.
 
 use kvoxide_core::{Manager, RequestView, Size};
 
-/// The kind of the groups that chunks are split for.
+/// The kind of the groups for which chunks are split.
 const STATES: &str = "mamba";
 
-/// The rules of the split. Sizes in tokens.
+/// The rules of the split. Sizes are in tokens.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     block_size: usize,
@@ -19,7 +19,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Returns the rules for a manager's groups, or `None` if none of them has states.
+    /// Returns the rules for a manager's groups; `None` if no group has states.
     pub fn of(manager: &Manager, max_batched_tokens: usize) -> Option<Self> {
         let specs = || manager.config().groups.iter().filter(|spec| spec.kind == STATES);
         let first = specs().next()?;
@@ -35,8 +35,8 @@ impl Chunks {
         })
     }
 
-    /// Returns the tokens of the chunk from `start` on, at most `num_new`; 0 if the request has to
-    /// wait for a step with a larger budget.
+    /// Returns the number of tokens in the chunk from `start` on, at most `num_new`. Returns 0 if
+    /// the request must wait for a step with a larger budget.
     pub fn split(&self, request: &RequestView<'_>, start: usize, num_new: usize) -> usize {
         // A preempted request computes its generated tokens again.
         let prefill_end = request.num_prompt_tokens.max(request.num_tokens - 1);
@@ -49,8 +49,8 @@ impl Chunks {
         stops.into_iter().filter(is_inside).min().unwrap_or(end) - start
     }
 
-    /// Returns the end of a chunk: where a block ends, unless the chunk is the last or no step has
-    /// the budget for a block.
+    /// Returns the end of a chunk, which is the end of a block. The end is not aligned in two
+    /// cases: the chunk is the last one, or no step has the budget for a block.
     fn aligned_end(&self, start: usize, end: usize, prefill_end: usize) -> usize {
         let aligned = end / self.block_size * self.block_size;
         let is_kept =
@@ -58,7 +58,7 @@ impl Chunks {
         if is_kept { end } else { aligned.max(start) }
     }
 
-    /// Returns positions that the chunk must not pass; 0 for none.
+    /// Returns positions that the chunk must not pass; 0 for unused entries.
     fn stops(
         &self,
         request: &RequestView<'_>,
@@ -82,7 +82,7 @@ impl Chunks {
         [next, last, tail, boundary]
     }
 
-    /// Returns the stop at the shared-prefix boundary; 0 for none.
+    /// Returns the stop at the shared-prefix boundary; 0 if there is none.
     fn boundary_stop(&self, request: &RequestView<'_>, start: usize, end: usize) -> usize {
         let boundary = request.shared_prefix_boundary;
         if boundary <= start || end <= boundary {
@@ -94,12 +94,13 @@ impl Chunks {
         }
     }
 
-    /// Whether the worker exports the prompt's last state from inside the chunk.
+    /// Returns whether the worker exports the prompt's last state from inside the chunk.
     fn exports_state(&self, start: usize, end: usize, prefill_end: usize) -> bool {
         let Some(alignment) = self.checkpoint_alignment else { return false };
         let (hash, size) = (self.hash_block_size, self.block_size);
         let state = last_boundary(prefill_end, if self.has_partial_hits { hash } else { size });
-        // Positions of states, from 1: the last before the chunk, and the last but one in it.
+        // Positions of states, counted from 1: the last one before the chunk, and the last but one
+        // in it.
         let (before, exported) = (start.div_ceil(size), end.div_ceil(size).saturating_sub(1));
         start.is_multiple_of(hash)
             && exported > before
@@ -141,10 +142,10 @@ mod tests {
         let request = prompt(100);
         assert_eq!(chunks.split(&request, 0, 40), 32);
         assert_eq!(chunks.split(&request, 32, 40), 32);
-        // 96 is the last boundary of the prompt: its state is cached, and then the rest follows.
+        // 96 is the last boundary of the prompt. Its state is cached, then the other tokens follow.
         assert_eq!(chunks.split(&request, 64, 36), 32);
         assert_eq!(chunks.split(&request, 96, 4), 4);
-        // The state after the last token is no use: that token is computed again.
+        // The state after the last token is useless, because that token is computed again.
         assert_eq!(chunks.split(&prompt(96), 64, 32), 16);
         assert_eq!(chunks.split(&request, 32, 9), 0, "not a block is left of this step");
         assert_eq!(chunks.split(&request, 100, 1), 1, "a decode step");

@@ -1,4 +1,4 @@
-//! The conversation that a request of a trace belongs to.
+//! Finds the conversation to which a request of a trace belongs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -24,20 +24,21 @@ impl Conversation {
         Self { id: number(value), continues: None }
     }
 
-    /// Returns a part of the conversation with a number.
+    /// Returns the conversation with this number and this part.
     pub fn of_numbers(number: u64, part: u64) -> Self {
         Self::of_name(&format!("{number} {part}"))
     }
 
-    /// Returns the conversation that a line names by `session_id`, which all requests of a
-    /// conversation share.
+    /// Returns the conversation that a line names by `session_id`. All requests of a conversation
+    /// have the same one.
     pub fn of_line(fields: &Map<String, Value>) -> Option<Self> {
         let session = fields.get("session_id").filter(|session| !session.is_null());
         session.map(Self::of_value)
     }
 
-    /// Returns the conversation that a line names by Qwen-Bailian's `chat_id`, one per request, and
-    /// `parent_chat_id`, that of the previous request, -1 for none.
+    /// Returns the conversation that a line names by two fields of Qwen-Bailian. `chat_id` differs
+    /// for each request. `parent_chat_id` is the `chat_id` of the previous request, or -1 if there
+    /// is none.
     pub fn of_chat(fields: &Map<String, Value>) -> Option<Self> {
         let chat = fields.get("chat_id")?;
         let has_parent = |parent: &&Value| !parent.is_null() && parent.as_i64() != Some(-1);
@@ -46,7 +47,7 @@ impl Conversation {
     }
 }
 
-/// Returns a hash of a name, which may be any JSON value.
+/// Returns a hash of a name, which can be any JSON value.
 fn number(value: &Value) -> u64 {
     xxh3_64(value.to_string().as_bytes())
 }

@@ -3,7 +3,7 @@
 use hdrhistogram::{Histogram, RecordError};
 use serde::{Deserialize, Serialize};
 
-/// Values, at the histogram's precision, and how often they occurred.
+/// Pairs of a value, at the histogram's precision, and the number of times that it occurred.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramCounts(Vec<(u64, u64)>);
 
@@ -14,8 +14,8 @@ impl HistogramCounts {
         Self(values.map(|at| (at.value_iterated_to(), at.count_at_value())).collect())
     }
 
-    /// Adds the counts to a histogram of the same bounds and digits. Values beyond its bounds are
-    /// an error.
+    /// Adds the counts to a histogram with the same bounds and digits. Fails for values outside of
+    /// its bounds.
     pub fn record(&self, histogram: &mut Histogram<u64>) -> Result<(), RecordError> {
         self.0.iter().try_for_each(|&(value, count)| histogram.record_n(value, count))
     }

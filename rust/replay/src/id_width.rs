@@ -1,21 +1,21 @@
-//! The number of tokens that an id of a trace stands for. The lengths and numbers of ids of a
-//! trace's prompts together mostly leave one number possible.
+//! Finds the number of tokens per id in a trace. The lengths of the trace's prompts and their
+//! numbers of ids mostly leave only one number possible.
 
 use serde::{Deserialize, Serialize};
 
 /// The possible numbers of tokens per id, from `least` to `most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdWidths {
-    /// The smallest.
+    /// The smallest number.
     pub least: usize,
-    /// The largest.
+    /// The largest number.
     pub most: usize,
 }
 
-/// Tokens per id of Mooncake's traces, the default wherever it is possible.
+/// The number of tokens per id in Mooncake's traces. It is the default wherever it is possible.
 pub const MOONCAKE: usize = 512;
 
-/// The most tokens that an id can stand for.
+/// The most tokens per id.
 pub const MAX_WIDTH: usize = 1 << 28;
 
 impl Default for IdWidths {
@@ -25,26 +25,26 @@ impl Default for IdWidths {
 }
 
 impl IdWidths {
-    /// Returns the range of one number.
+    /// Returns a range with one number.
     pub fn only(width: usize) -> Self {
         Self { least: width, most: width }
     }
 
-    /// Returns the numbers that are possible for a prompt of `length` tokens and `num_ids` ids,
-    /// neither of them 0.
+    /// Returns the numbers that are possible for a prompt of `length` tokens and `num_ids` ids.
+    /// Neither is 0.
     pub fn of_prompt(length: usize, num_ids: usize) -> Self {
         let least = length.div_ceil(num_ids);
         let most = (length - 1).checked_div(num_ids - 1).unwrap_or(MAX_WIDTH);
         Self { least, most }
     }
 
-    /// Returns the numbers that are possible for a prompt of which only whole blocks have ids.
+    /// Returns the numbers that are possible for a prompt in which only whole blocks have ids.
     pub fn of_whole(length: usize, num_ids: usize) -> Self {
         let most = length.checked_div(num_ids).unwrap_or(MAX_WIDTH);
         Self { least: length / (num_ids + 1) + 1, most }
     }
 
-    /// Whether a number is in the range.
+    /// Returns whether a number is in the range.
     pub fn has(&self, width: usize) -> bool {
         (self.least..=self.most).contains(&width)
     }
@@ -55,7 +55,8 @@ impl IdWidths {
         (both.least <= both.most).then_some(both)
     }
 
-    /// Returns Mooncake's number, or the only one, or the only power of two in the range.
+    /// Returns Mooncake's number if it is possible. Otherwise returns the only number, or the only
+    /// power of two, in the range.
     pub fn chosen(self) -> Option<usize> {
         let Self { least, most } = self;
         if self.has(MOONCAKE) {
@@ -73,9 +74,9 @@ impl IdWidths {
 /// The numbers that are possible for all prompts of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceWidths {
-    /// If ids stand for all tokens of prompts.
+    /// The numbers if all tokens of prompts have ids.
     all: Option<IdWidths>,
-    /// If they stand for whole blocks only, so that the rest of a prompt has no id.
+    /// The numbers if only whole blocks have ids, so that the rest of a prompt has none.
     whole: Option<IdWidths>,
 }
 
@@ -91,13 +92,13 @@ impl TraceWidths {
         Self { all: Some(widths), whole: Some(widths) }
     }
 
-    /// Whether ids can only stand for whole blocks.
+    /// Returns whether only whole blocks can have ids.
     pub fn is_of_whole(self) -> bool {
         self.all.is_none()
     }
 
-    /// Returns those of the numbers that are possible for another prompt, and in `limits`; if there
-    /// are none, returns an error that has the numbers that were.
+    /// Returns the numbers that are also possible for another prompt and in `limits`. If none is,
+    /// fails with the numbers that were possible before.
     pub fn with(self, limits: IdWidths, length: usize, num_ids: usize) -> Result<Self, IdWidths> {
         let [all, whole] = [self.all, self.whole].map(|widths| widths?.and(limits));
         let with = Self {
@@ -108,7 +109,8 @@ impl TraceWidths {
         if is_possible { Ok(with) } else { Err(all.or(whole).unwrap_or(limits)) }
     }
 
-    /// Returns the numbers, those for all tokens if there are any.
+    /// Returns the numbers if all tokens have ids. If none is possible, returns the numbers for
+    /// whole blocks.
     pub fn range(self) -> IdWidths {
         self.all.or(self.whole).unwrap_or_default()
     }

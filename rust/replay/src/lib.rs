@@ -1,11 +1,13 @@
 //! Replays request traces through the block manager, with a model of vLLM's scheduler.
 //!
-//! [`trace`] reads requests, `tokens` hashes them, and [`scheduler`] decides what runs in a step,
+//! [`trace`] reads requests, and `tokens` hashes them. [`scheduler`] decides what runs in a step,
 //! in the chunks that recurrent states need, and allocates blocks in a `cache`. [`report`] has the
-//! counts, [`losses`] the reasons for which computed tokens were not hit, and [`clairvoyant`] an
-//! upper bound for every policy. In [`serving`] requests arrive over time, a [`router`] sends them
-//! to instances, and a [`clock`] models the duration of steps. [`packed`] has traces and reports as
-//! bytes for other processes.
+//! counts. [`losses`] has the reasons why computed tokens were not hit, and [`clairvoyant`] an
+//! upper bound for every policy.
+//!
+//! In [`serving`] requests arrive over time, a [`router`] sends them to instances, and a [`clock`]
+//! models the duration of steps. [`packed`] encodes traces and reports as bytes for other
+//! processes.
 
 mod active_request;
 mod cache;

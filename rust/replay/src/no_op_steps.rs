@@ -1,9 +1,9 @@
-//! No-op steps: decode steps that begin no block, fill none and move none out of a window. They
-//! change nothing in the manager and need no call.
+//! No-op steps: decode steps that start no block, fill no block and move no block out of a window.
+//! They change nothing in the manager, so the replay need not call it.
 
 use kvoxide_core::{GroupSpec, Manager, Size};
 
-/// The numbers of computed tokens at which a decode step is no no-op, as residue classes.
+/// The numbers of computed tokens at which a decode step is not a no-op, as residue classes.
 #[derive(Clone, Debug, Default)]
 pub struct NoOpSteps {
     calls: Vec<Residue>,
@@ -24,7 +24,7 @@ impl Residue {
 }
 
 impl NoOpSteps {
-    /// Returns the no-op steps of a manager, or `None` if its groups may change in every step.
+    /// Returns the no-op steps of a manager; `None` if its groups can change in every step.
     pub fn of(manager: &Manager) -> Option<Self> {
         let groups = &manager.config().groups;
         if manager.has_partial_hits() {
@@ -40,20 +40,21 @@ impl NoOpSteps {
         Some(Self { calls })
     }
 
-    /// Returns the computed tokens of the next decode step from `num_computed_tokens` on that needs
-    /// a call.
+    /// Returns the number of computed tokens at the next decode step that needs a call. Steps are
+    /// counted from `num_computed_tokens` on.
     pub fn next_call(&self, num_computed_tokens: usize) -> usize {
         let next = self.calls.iter().map(|call| call.next(num_computed_tokens));
         next.min().unwrap_or(usize::MAX)
     }
 }
 
-/// Steps that begin a block, and steps that fill one.
+/// Returns the steps that start a block and the steps that fill one.
 fn at_block_ends(block_size: usize) -> [Residue; 2] {
     [0, block_size - 1].map(|remainder| Residue { modulus: block_size, remainder })
 }
 
-/// Steps after which a block is out of reach, or `None` for a kind that may change in every step.
+/// Returns the steps after which a block is out of reach; `None` for a kind that can change in
+/// every step.
 fn at_window_starts(group: &GroupSpec) -> Option<Option<Residue>> {
     let modulus = group.block_size;
     match &*group.kind {
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn blocks_leave_windows() {
         let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 40)];
-        // At 55 tokens, 16 of them lie before the window of the next.
+        // At 55 tokens, 16 of them are before the window of the next token.
         assert_eq!(calls(&groups, 40, 5), [47, 48, 55, 63, 64]);
     }
 

@@ -1,8 +1,8 @@
-//! Traces and reports as bytes, for processes with the same version of kvoxide.
+//! Encodes traces and reports as bytes, for processes with the same version of kvoxide.
 //!
-//! The bytes are a mark, a hash of the rest, the kind and the version as text, and the value in
-//! [postcard](https://postcard.jamesmunns.com/wire-format.html), which does not describe its
-//! fields. Bytes of another version are therefore refused.
+//! The bytes are a mark, a hash of the rest, the kind and the version as text, and the value. The
+//! value is in [postcard](https://postcard.jamesmunns.com/wire-format.html), which does not
+//! describe its fields. So bytes of another version are refused.
 
 use postcard::{take_from_bytes, to_extend};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -16,12 +16,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// An error of [`unpack`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// The bytes are not those that [`pack`] returned.
+    /// [`pack`] did not return these bytes.
     #[error("the bytes of a {kind} are damaged: {reason}")]
     Damaged {
         /// The expected kind.
         kind: &'static str,
-        /// What is wrong.
+        /// The reason why they are damaged.
         reason: String,
     },
     /// The bytes have another kind or version.
@@ -31,9 +31,9 @@ pub enum Refused {
     Foreign {
         /// The expected kind.
         kind: &'static str,
-        /// Their kind.
+        /// The kind of the bytes.
         found: String,
-        /// Their version.
+        /// The version of the bytes.
         version: String,
     },
 }
@@ -44,7 +44,7 @@ struct Head {
     version: String,
 }
 
-/// Returns a value as bytes of a kind.
+/// Encodes a value as bytes of a kind.
 pub fn pack<T: Serialize>(kind: &'static str, value: &T) -> Result<Vec<u8>, postcard::Error> {
     let head = Head { kind: kind.into(), version: VERSION.into() };
     let mut bytes = [MARK, &[0; HASH_LEN]].concat();
@@ -55,7 +55,7 @@ pub fn pack<T: Serialize>(kind: &'static str, value: &T) -> Result<Vec<u8>, post
     Ok(bytes)
 }
 
-/// Returns the value of bytes of a kind.
+/// Decodes the value from bytes of a kind.
 pub fn unpack<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T, Refused> {
     let damaged = |reason: String| Refused::Damaged { kind, reason };
     let content = intact(bytes).map_err(|reason| damaged(reason.into()))?;
@@ -70,7 +70,7 @@ pub fn unpack<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T
     }
 }
 
-/// Returns the bytes behind mark and hash, if the hash is theirs.
+/// Returns the bytes after the mark and the hash, if the hash matches them.
 fn intact(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let Some(marked) = bytes.strip_prefix(MARK) else {
         return Err("they do not begin as such bytes do");

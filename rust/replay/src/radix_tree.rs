@@ -1,4 +1,4 @@
-//! The known tokens of a trace's requests as a radix tree, in which shared prefixes exist once.
+//! The known tokens of a trace's requests as a radix tree. Shared prefixes are stored once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use crate::trace::TraceRequest;
 #[derive(Debug)]
 pub struct RadixTree {
     nodes: Vec<Node>,
-    /// The last node and the number of each request's tokens.
+    /// For each request, its last node and the number of its tokens.
     leaves: Vec<(u32, u32)>,
 }
 
-/// A part of all prompts that go through it.
+/// A part of all prompts whose path has this node.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// [`NONE`] for a root.
+    /// The parent node; [`NONE`] for a root.
     parent: u32,
     start: u32,
     end: u32,
@@ -31,7 +31,7 @@ struct Builder<'a> {
     requests: &'a [TraceRequest],
     tokens_per_id: usize,
     nodes: Vec<Node>,
-    /// Nodes by parent and first token.
+    /// The nodes, by parent and first token.
     children: HashMap<(u32, i64), u32>,
 }
 
@@ -44,7 +44,7 @@ impl RadixTree {
         Self { nodes: builder.nodes, leaves }
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -60,15 +60,15 @@ impl RadixTree {
         self.leaves[request].1 as usize
     }
 
-    /// Returns the nodes of a request's tokens, the first first. The last node may extend beyond
-    /// them.
+    /// Returns the nodes of a request's tokens, from first to last. The last node can extend past
+    /// these tokens.
     pub fn path(&self, request: usize) -> Vec<usize> {
         let mut path: Vec<_> = self.nodes_from_last(request).collect();
         path.reverse();
         path
     }
 
-    /// Returns the nodes of a request's tokens, the last first.
+    /// Returns the nodes of a request's tokens, from last to first.
     pub fn nodes_from_last(&self, request: usize) -> impl Iterator<Item = usize> + '_ {
         let existing = |node: u32| (node != NONE).then_some(node as usize);
         let leaf = existing(self.leaves[request].0);
@@ -110,8 +110,8 @@ impl Builder<'_> {
         index
     }
 
-    /// Returns the position where a node and the tokens of a request diverge, or the shorter one
-    /// ends.
+    /// Returns the position where a node and the tokens of a request diverge, or where the shorter
+    /// of them ends.
     fn common_end(&self, node: u32, request: u32, start: u32, end: u32) -> u32 {
         let Node { end: node_end, request: other, .. } = self.nodes[node as usize];
         let [a, b] = [request, other].map(|request| &self.requests[request as usize].prompt);
@@ -119,8 +119,8 @@ impl Builder<'_> {
         a.common_end(b, start as usize, end, self.tokens_per_id) as u32
     }
 
-    /// Splits the tokens of a node before `at` off into a new parent, which it returns. Requests
-    /// whose last node it is keep it, and reach the new parent on their path.
+    /// Moves the tokens of a node before `at` to a new parent node, and returns that node. Requests
+    /// that have the node as their last one keep it, and have the new parent on their path.
     fn split(&mut self, node: u32, at: u32) -> u32 {
         let lower = self.nodes[node as usize];
         let upper = self.push(Node { end: at, ..lower });

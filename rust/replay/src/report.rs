@@ -12,31 +12,32 @@ use crate::cache::Occupancy;
 use crate::histogram_counts::HistogramCounts;
 use crate::losses::Losses;
 
-/// Most points of a timeline.
+/// The most points of a timeline.
 pub(crate) const TIMELINE_POINTS: usize = 1000;
-/// Most points with statistics of retention; each of them reads all blocks.
+/// The most points with statistics of retention. Each of them reads all blocks.
 pub(crate) const RETENTION_POINTS: usize = 100;
 
 /// The report of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestReport {
-    /// Tokens of the prompt.
+    /// The number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Generated tokens.
+    /// The number of generated tokens.
     pub output_tokens: usize,
-    /// Prompt tokens that were hit at its first admission; `None` if it was rejected.
+    /// The number of prompt tokens that were hit at the request's first admission; `None` if it was
+    /// rejected.
     pub hit_tokens: Option<usize>,
-    /// Of these, tokens in blocks with generated tokens; `None` if that is not counted.
+    /// The number of hit tokens in blocks with generated tokens; `None` if they are not counted.
     pub hit_answer_tokens: Option<usize>,
-    /// Prompt tokens that had been computed before and were not hit, by reason.
+    /// The prompt tokens that had been computed before and were not hit, by reason.
     pub losses: Losses,
-    /// Number of preemptions.
+    /// The number of preemptions.
     pub preemptions: usize,
 }
 
 impl RequestReport {
-    /// Returns the prompt tokens that were not hit: those lost for each reason, and those computed
-    /// for the first time.
+    /// Returns the numbers of prompt tokens that were not hit: the lost tokens for each reason,
+    /// then the tokens that were computed for the first time.
     pub fn unhit(&self) -> [usize; 4] {
         let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
         let known = self.hit_tokens.unwrap_or(0) + self.losses.num_tokens();
@@ -47,20 +48,20 @@ impl RequestReport {
 /// The occupancy of the pool at one moment.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TimelinePoint {
-    /// Number of finished requests.
+    /// The number of finished requests.
     pub finished: usize,
-    /// The occupancy.
+    /// The occupancy of the pool.
     pub occupancy: Occupancy,
 }
 
 /// Hits and statistics of retention up to one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RetentionPoint {
-    /// Number of finished requests.
+    /// The number of finished requests.
     pub finished: usize,
-    /// Prompt tokens of the admitted requests that count.
+    /// The number of prompt tokens of admitted requests that count.
     pub prompt_tokens: usize,
-    /// Tokens of these that were hit.
+    /// The number of these tokens that were hit.
     pub hit_tokens: usize,
     /// The manager's statistics.
     pub retention: RetentionReport,
@@ -109,7 +110,7 @@ impl Durations {
         same.unwrap_or_else(|_| unreachable!("the same bounds"));
     }
 
-    /// Returns the median, the 99th percentile and the longest, in seconds.
+    /// Returns the median, the 99th percentile and the maximum, in seconds.
     pub fn summary(&self) -> (f64, f64, f64) {
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
         (
@@ -125,23 +126,23 @@ impl Durations {
 pub struct Report {
     /// One entry per request of the trace.
     pub requests: Vec<RequestReport>,
-    /// Index of the first request that counts; the ones before warm the cache.
+    /// The index of the first request that counts. The requests before it warm the cache.
     pub report_from: usize,
-    /// Steps that scheduled something.
+    /// The number of steps that scheduled something.
     pub steps: usize,
-    /// Most blocks in use at once.
+    /// The most blocks in use at the same time.
     pub peak_used_blocks: usize,
-    /// The occupancy at the end.
+    /// The occupancy at the end of the run.
     pub last: Occupancy,
     /// The occupancy over the run.
     pub timeline: Vec<TimelinePoint>,
     /// Hits and retention over the run.
     pub retention: Vec<RetentionPoint>,
-    /// Durations of scheduling calls: look-up and allocation for one request in one step.
+    /// The durations of scheduling calls: look-up and allocation for one request in one step.
     pub schedule: Durations,
-    /// Durations of all scheduling calls of a step.
+    /// The durations of all scheduling calls of a step together.
     pub step: Durations,
-    /// Duration of the run.
+    /// The duration of the run.
     pub wall: Duration,
     /// The clairvoyant bound under the run's schedule, if the settings ask for it.
     pub bound: Option<Bound>,
@@ -153,8 +154,8 @@ impl Report {
         self.counting().flatten()
     }
 
-    /// Returns all requests in the order of the trace, `None` for those that do not count or were
-    /// rejected.
+    /// Returns all requests in the order of the trace; `None` for requests that do not count or
+    /// were rejected.
     pub fn counting(&self) -> impl Iterator<Item = Option<&RequestReport>> {
         let counts = |&(index, request): &(usize, &RequestReport)| {
             index >= self.report_from && request.hit_tokens.is_some()
@@ -165,14 +166,15 @@ impl Report {
             .map(move |each| Some(each).filter(counts).map(|each| each.1))
     }
 
-    /// Returns the prompt tokens of admitted requests that count, and how many of them were hit.
+    /// Returns the number of prompt tokens of admitted requests that count, and how many of them
+    /// were hit.
     pub fn admitted(&self) -> (usize, usize) {
         self.counted().fold((0, 0), |(prompt_tokens, hit_tokens), request| {
             (prompt_tokens + request.prompt_tokens, hit_tokens + request.hit_tokens.unwrap_or(0))
         })
     }
 
-    /// Returns the number of requests that can never fit the pool.
+    /// Returns the number of requests that can never fit into the pool.
     pub fn num_rejected(&self) -> usize {
         self.requests.iter().skip(self.report_from).filter(|r| r.hit_tokens.is_none()).count()
     }

@@ -1,5 +1,5 @@
-//! Block hashes of the requests in a run. They need no cryptographic hash, because a run has no
-//! other input than its trace.
+//! Computes block hashes of the requests in a run. They need no cryptographic hash, because a run
+//! has no other input than its trace.
 
 use kvoxide_core::{BlockHash, HashWindow};
 use xxhash_rust::xxh3::xxh3_128;
@@ -13,7 +13,7 @@ pub struct HashSizes {
     pub block_size: usize,
     /// Tokens per id of the trace.
     pub tokens_per_id: usize,
-    /// Tokens after a block without which it has no hash.
+    /// The number of tokens after a block that must be known before the block has a hash.
     pub num_lookahead_tokens: usize,
 }
 
@@ -24,11 +24,11 @@ pub struct HashChain {
     num_lookahead_tokens: usize,
     /// The hashes of the full blocks.
     pub hashes: Vec<BlockHash>,
-    /// Parent hash and tokens of the block that is not full yet, as bytes.
+    /// The parent hash and the tokens of the block that is not full yet, as bytes.
     block: Vec<u8>,
 }
 
-/// Returns a token that no other request or position has, nor any trace.
+/// Returns a token that no trace has, and no other request or position.
 fn unknown_token(request: usize, position: usize) -> i64 {
     i64::MIN + (request * MAX_LENGTH + position) as i64
 }
@@ -37,8 +37,8 @@ const PARENT_LEN: usize = 16;
 const TOKEN_LEN: usize = 8;
 
 impl HashChain {
-    /// Returns the chain of the prompt of the request with this index. Tokens that the trace does
-    /// not know are like no others.
+    /// Returns the hash chain of the prompt of the request with this index. Tokens that the trace
+    /// does not know differ from all others.
     pub fn new(sizes: HashSizes, prompt: &Prompt, request: usize) -> Self {
         let length = prompt.len();
         let num_known = prompt.num_known(sizes.tokens_per_id).min(length);
@@ -47,7 +47,7 @@ impl HashChain {
         chain
     }
 
-    /// Returns the chain of the first `num_tokens` known tokens.
+    /// Returns the hash chain of the first `num_tokens` known tokens.
     pub fn of_first(sizes: HashSizes, prompt: &Prompt, num_tokens: usize) -> Self {
         let HashSizes { block_size, tokens_per_id, num_lookahead_tokens } = sizes;
         let mut chain = Self {
@@ -60,7 +60,8 @@ impl HashChain {
         chain
     }
 
-    /// Returns the hashes for the manager, as a chain. The last ones may lack their lookahead.
+    /// Returns the hashes for the manager, as a chain. Leaves out the last ones if their lookahead
+    /// tokens are missing.
     pub fn window(&self) -> HashWindow<'_> {
         let num_open = (self.block.len() - PARENT_LEN) / TOKEN_LEN;
         let num_missing = self.num_lookahead_tokens.saturating_sub(num_open);

@@ -1,4 +1,4 @@
-//! The calls of a host tier for the chunks of a long prompt.
+//! Measures the calls of a host tier for the chunks of a long prompt.
 
 use kvoxide_core::host::{HostPolicy, HostRequest, HostTier, HostTierConfig, PositionedKey};
 use kvoxide_core::{CacheKey, Result};
@@ -17,7 +17,7 @@ pub(crate) const OPERATIONS: [(&str, Operation); 5] = [
 
 /// Tokens of a chunk.
 const SIZE: usize = 16;
-/// Chunks of a tier, which has no room for two long prompts.
+/// The number of chunks of a tier. Two long prompts do not fit.
 const NUM_CHUNKS: usize = LONG / SIZE + LONG / SIZE / 4;
 
 fn look_up(tier: &mut Tier) -> Result<()> {
@@ -54,7 +54,7 @@ fn end(tier: &mut Tier) -> Result<()> {
     Ok(())
 }
 
-/// A tier.
+/// A host tier, on which the operations run.
 pub(crate) struct Tier {
     host: HostTier,
 }

@@ -1,13 +1,13 @@
-//! One operation of the manager, or of a host tier, on a state that is always the same, for
-//! counting instructions:
+//! Runs one operation of the manager, or of a host tier, so that its instructions can be counted.
+//! The state before the operation is always the same:
 //!
 //! ```sh
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hot_paths*counted*' \
 //!     target/release/examples/hot_paths gemma free
 //! ```
 //!
-//! Everything but the operation is outside of `counted`. `hot_paths` without arguments prints the
-//! names of all layouts and operations, one pair per line.
+//! Only the operation runs inside `counted`. Without arguments, `hot_paths` prints the names of all
+//! layouts and operations, one pair per line.
 
 mod host;
 
@@ -20,13 +20,14 @@ use kvoxide_core::{
     RequestView, Result,
 };
 
-/// Tokens of a long prompt, and of a step of its prefill.
+/// Tokens of a long prompt, and tokens of a step of its prefill.
 const LONG: usize = 128 * 1024;
 const CHUNK: usize = 8192;
-/// Tokens of a short prompt; how many such requests.
+/// Tokens of a short prompt, and the number of requests with short prompts.
 const SHORT: usize = 256;
 const SHORT_REQUESTS: u64 = 64;
-/// Tokens of the prompts of running requests; how many of them, and for how many steps.
+/// Tokens of a running request's prompt, the number of running requests, and the number of their
+/// steps.
 const CONTEXT: usize = 2048;
 const RUNNING: u64 = 16;
 const STEPS: usize = 32;
@@ -90,7 +91,8 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The layouts of `kvoxide bench`, with a pool for prompts of [`LONG`] tokens.
+/// Returns the configuration of a layout of `kvoxide bench`, with a pool for prompts of [`LONG`]
+/// tokens.
 fn config(layout: &str) -> Option<ManagerConfig> {
     let window = GroupSpec::sliding_window;
     let (layout, policy) = match layout.strip_suffix("-adaptive") {
@@ -116,7 +118,8 @@ fn config(layout: &str) -> Option<ManagerConfig> {
     })
 }
 
-/// What callgrind counts. The result is dropped by the caller, uncounted.
+/// Runs the operation whose instructions callgrind counts. The caller drops the result, which is
+/// not counted.
 #[inline(never)]
 fn counted<T>(operation: impl FnOnce() -> T) -> T {
     black_box(operation())
@@ -168,7 +171,7 @@ fn decode(world: &mut World) -> Result<()> {
         (request.num_tokens, request.num_prompt_tokens) = (CONTEXT, CONTEXT);
         let hit = world.look_up(&request)?;
         world.admit(&mut request, &hit, CONTEXT)?;
-        // The first step gives back what the prefill left behind the window.
+        // The first step releases the prefill's blocks before the window.
         request.num_tokens += 1;
         world.next(&mut request, 1)?;
         running.push(request);
@@ -199,7 +202,7 @@ fn require(condition: bool) {
     assert!(condition, "the state is not the one that is to be measured");
 }
 
-/// A request as a scheduler keeps it.
+/// A request, as a scheduler keeps it.
 struct Request {
     id: u64,
     hashes: Vec<BlockHash>,
@@ -213,7 +216,7 @@ struct Request {
 impl Request {
     fn view(&self) -> RequestView<'_> {
         let hashes = &self.hashes[..self.num_tokens / self.hash_block_size];
-        // As those of a server's requests are.
+        // A server's request hashes are chained, too.
         let hashes = HashWindow::from(hashes).chained(true);
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,
@@ -235,7 +238,7 @@ impl World {
         Ok(Self { manager: Manager::new(config)?, num_requests: 0 })
     }
 
-    /// A request with `num_tokens` tokens of a prompt.
+    /// Returns a new request with `num_tokens` tokens of a prompt.
     fn request(&mut self, prompt: u64, num_tokens: usize) -> Request {
         self.num_requests += 1;
         let hash_block_size = self.manager.hash_block_size();
@@ -250,7 +253,8 @@ impl World {
         }
     }
 
-    /// A long prompt chunk by chunk, and its end. The first chunk, its admission, is not counted.
+    /// Computes a long prompt chunk by chunk and frees it. The first chunk, which admits the
+    /// request, is not counted.
     fn prefill(&mut self, prompt: u64, is_counted: bool) -> Result<()> {
         let mut request = self.request(prompt, LONG);
         let hit = self.look_up(&request)?;
@@ -291,7 +295,8 @@ impl World {
     }
 }
 
-/// The hash of a block of a prompt; evenly spread, as a cryptographic one is.
+/// Returns the hash of a block of a prompt. Like cryptographic hashes, the hashes are spread
+/// evenly.
 fn hash(prompt: u64, index: u64) -> BlockHash {
     let mut state = prompt << 32 | index;
     BlockHash(std::array::from_fn(|_| {

@@ -1,12 +1,12 @@
 //! A growing byte buffer for encoders.
 
-/// Bytes of the window that [`Buffer::put_each`] gives to a number.
+/// The space for one number in [`Buffer::put_each`], in bytes.
 pub(super) const WINDOW: usize = 16;
 
-/// The bytes of most blocks fit into this.
+/// The smallest capacity, in bytes. Most blocks fit into it.
 const MIN_CAPACITY: usize = 1_024;
 
-/// A byte buffer with spare bytes at its end, so that numbers of different widths are written
+/// A byte buffer with spare bytes at its end. They allow to write numbers of different widths
 /// without a branch for each width.
 #[derive(Default)]
 pub(super) struct Buffer {
@@ -15,12 +15,12 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Returns the bytes that were put.
+    /// Returns the bytes written so far.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// Returns the number of bytes that were put.
+    /// Returns the number of bytes written so far.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -30,7 +30,7 @@ impl Buffer {
         self.len = 0;
     }
 
-    /// Removes `len` bytes at `at`.
+    /// Removes `len` bytes that start at `at`.
     pub(super) fn remove(&mut self, at: usize, len: usize) {
         self.bytes.copy_within(at + len..self.len, at);
         self.len -= len;
@@ -49,8 +49,8 @@ impl Buffer {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Appends each number. `write` writes a number to the start of a window and returns the number
-    /// of bytes.
+    /// Appends each number. `write` writes a number to the start of a window and returns how many
+    /// bytes it wrote.
     #[inline]
     pub(super) fn put_each(
         &mut self,

@@ -1,4 +1,4 @@
-//! Encoding of blocks as canonical CBOR (RFC 8949, section 4.2).
+//! Encodes blocks as canonical CBOR (RFC 8949, section 4.2).
 
 use super::buffer::{Buffer, WINDOW};
 use super::key::Key;
@@ -70,7 +70,7 @@ impl CborEncoder {
     }
 }
 
-/// Writes a number and returns the number of bytes.
+/// Writes a number and returns how many bytes it wrote.
 #[inline]
 fn integer(number: i64, window: &mut [u8; WINDOW]) -> usize {
     match u64::try_from(number) {
@@ -79,7 +79,7 @@ fn integer(number: i64, window: &mut [u8; WINDOW]) -> usize {
     }
 }
 
-/// Writes a major type with its argument in the fewest bytes and returns their number.
+/// Writes a major type with its argument in as few bytes as possible. Returns the number of bytes.
 #[inline]
 fn header(major: u8, argument: u64, window: &mut [u8; WINDOW]) -> usize {
     if argument > u64::from(u32::MAX) {
@@ -87,7 +87,7 @@ fn header(major: u8, argument: u64, window: &mut [u8; WINDOW]) -> usize {
         window[1..9].copy_from_slice(&argument.to_be_bytes());
         return 9;
     }
-    // Without branches, because the widths of consecutive tokens cannot be predicted.
+    // No branches: the CPU cannot predict the widths of consecutive tokens.
     let wider_than = |limit: u64| usize::from(argument > limit);
     let len = 1 + wider_than(23) + wider_than(0xff) + 2 * wider_than(0xffff);
     let additional = [0, 0, 24, 25, 0, 26][len];

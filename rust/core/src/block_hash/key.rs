@@ -1,19 +1,19 @@
-//! Extra keys of blocks, as values of Python.
+//! The extra keys of blocks, as Python values.
 
 /// A value in the extra keys of a block.
 ///
-/// Strings, bytes and tuples have the identity of their Python object, because pickle writes an
-/// object that occurs again as a reference to its first occurrence, but an equal object in full.
+/// Strings, bytes and tuples carry the identity of their Python object. Pickle writes an object
+/// that occurs again as a reference to its first occurrence, but writes an equal object in full.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Key {
     /// Python's `None`.
     #[default]
     None,
-    /// A number within 64 bits.
+    /// An integer of at most 64 bits.
     Int(i64),
     /// A byte string.
     Bytes(Identity, Box<[u8]>),
-    /// A text without surrogates.
+    /// A string without surrogates.
     Text(Identity, Box<str>),
     /// A tuple.
     Tuple(Identity, Vec<Key>),
@@ -29,12 +29,12 @@ pub enum Identity {
 }
 
 impl Key {
-    /// A text that occurs only once.
+    /// Creates a string that occurs only once.
     pub fn text(text: &str) -> Self {
         Self::Text(Identity::Unique, text.into())
     }
 
-    /// A tuple that occurs only once.
+    /// Creates a tuple that occurs only once.
     pub fn tuple(items: Vec<Key>) -> Self {
         Self::Tuple(Identity::Unique, items)
     }

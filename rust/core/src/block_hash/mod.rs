@@ -1,7 +1,8 @@
-//! Block hashes of a token sequence, each chained to the one before it.
+//! Computes block hashes of a token sequence. Each hash is chained to the one before it.
 //!
-//! The bytes are those of vLLM's four algorithms: the digest of the tuple (parent hash, tokens,
-//! extra keys or none), written as Python's pickler ([`pickle`]) or as canonical CBOR ([`cbor`]).
+//! The hashes are the same as from vLLM's four algorithms: the digest of the tuple (parent hash,
+//! tokens, extra keys or none). The tuple is written as by Python's pickler ([`pickle`]) or as
+//! canonical CBOR ([`cbor`]).
 
 mod buffer;
 mod cbor;
@@ -17,16 +18,16 @@ use pickle::PickleEncoder;
 
 pub use key::{Identity, Key};
 
-/// How a block hash is computed.
+/// An algorithm that computes block hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashAlgorithm {
     /// SHA-256 of a pickle, 32 bytes.
     Sha256,
     /// SHA-256 of CBOR, 32 bytes.
     Sha256Cbor,
-    /// XXH3 of 128 bits of a pickle, 16 bytes. Not collision resistant.
+    /// The 128-bit XXH3 of a pickle, 16 bytes. Not collision resistant.
     Xxhash,
-    /// XXH3 of 128 bits of CBOR, 16 bytes. Not collision resistant.
+    /// The 128-bit XXH3 of CBOR, 16 bytes. Not collision resistant.
     XxhashCbor,
 }
 
@@ -39,7 +40,7 @@ impl HashAlgorithm {
         ("xxhash_cbor", Self::XxhashCbor),
     ];
 
-    /// Returns the algorithm of this name.
+    /// Returns the algorithm with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, algorithm)| algorithm)
     }
@@ -49,7 +50,7 @@ impl HashAlgorithm {
         Self::ALL.into_iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 
-    /// Returns the bytes of a hash.
+    /// Returns the length of a hash, in bytes.
     pub fn hash_len(self) -> usize {
         match self {
             Self::Sha256 | Self::Sha256Cbor => 32,
@@ -57,7 +58,7 @@ impl HashAlgorithm {
         }
     }
 
-    /// Returns the hash of a text, with which chains begin.
+    /// Returns the hash of a text. Chains begin with such a hash.
     pub(crate) fn hash_text(self, text: &str) -> BlockHash {
         match self {
             Self::Sha256 | Self::Xxhash => self.digest(PickleEncoder::default().text(text)),
@@ -73,19 +74,19 @@ impl HashAlgorithm {
     }
 }
 
-/// Consecutive blocks that are to be hashed.
+/// Consecutive blocks to hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain<'a> {
-    /// The hash of the block before the first one, or the root of chains.
+    /// The hash of the block before the first one, or the root of all chains.
     pub parent: &'a [u8],
-    /// The tokens of the blocks, and the lookahead tokens behind the last one. A block without all
-    /// of its lookahead tokens is not hashed.
+    /// The tokens of the blocks, then the lookahead tokens of the last block. A block that lacks
+    /// one of its lookahead tokens is not hashed.
     pub tokens: &'a [i64],
     /// Tokens per block, at least 1.
     pub block_size: usize,
-    /// Tokens behind a block that the block's hash covers too.
+    /// The number of tokens after a block that the block's hash covers too.
     pub num_lookahead_tokens: usize,
-    /// The extra keys of each block. The last ones are also those of all further blocks.
+    /// The extra keys of each block. The last item holds for all further blocks, too.
     pub keys: &'a [Key],
 }
 
@@ -135,33 +136,34 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// What a hash covers: the tuple (parent, tokens, key), or with lookahead tokens the tuple (parent,
-/// tokens, (key, lookahead token, ...)).
+/// The tuple that a hash covers: (parent, tokens, key), or with lookahead tokens (parent, tokens,
+/// (key, lookahead token, ...)).
 #[derive(Clone, Copy, Debug)]
 struct Block<'a> {
     parent: &'a [u8],
     tokens: &'a [i64],
     key: &'a Key,
-    /// Whether the block that was encoded before has the same key.
+    /// Whether the block encoded before this one has the same key.
     repeats_key: bool,
     lookahead: &'a [i64],
 }
 
-/// An encoder of what is to be hashed.
+/// Encodes the input of a hash.
 trait Encoder {
-    /// Returns the bytes of a block.
+    /// Returns the encoding of a block.
     fn block(&mut self, block: &Block<'_>) -> &[u8];
 
-    /// Returns the bytes of a text.
+    /// Returns the encoding of a text.
     fn text(&mut self, text: &str) -> &[u8];
 }
 
-/// Extra keys, which give equal tokens with different KV different hashes.
+/// Extra keys of blocks. They give different hashes to equal tokens whose KV differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraKeys {
-    /// The name and path of the LoRA adapter, which are keys of every block.
+    /// The name and path of the LoRA adapter. They are keys of every block.
     pub lora: Option<(String, String)>,
-    /// A salt that isolates the caches of tenants, a key of the first block and so of the chain.
+    /// A salt that isolates the caches of tenants. It is a key of the first block only, whose hash
+    /// all other hashes of the chain depend on.
     pub cache_salt: Option<String>,
 }
 
@@ -173,7 +175,7 @@ impl ExtraKeys {
         lora.chain(salt.map(|salt| vec!["cache_salt", salt.as_str()])).collect()
     }
 
-    /// Returns the keys of the block that starts at a token, and those of all further blocks.
+    /// Returns the keys of the block that starts at a token, then the keys of all further blocks.
     fn of_chain(&self, start_token: usize) -> [Key; 2] {
         [start_token, start_token + 1].map(|token| {
             let keys = self
@@ -186,7 +188,7 @@ impl ExtraKeys {
     }
 }
 
-/// A hasher of blocks.
+/// Hashes blocks.
 #[derive(Clone, Debug)]
 pub struct BlockHasher {
     algorithm: HashAlgorithm,
@@ -198,7 +200,7 @@ impl BlockHasher {
     /// The seed of vLLM's collision-resistant algorithms.
     pub const DEFAULT_SEED: &'static str = "vllm-none-hash";
 
-    /// A hasher of blocks of `block_size` tokens, whose chains start at the hash of `seed`.
+    /// Creates a hasher of blocks of `block_size` tokens. Its chains start at the hash of `seed`.
     pub fn new(algorithm: HashAlgorithm, block_size: usize, seed: &str) -> Self {
         Self { algorithm, block_size, root: algorithm.hash_text(seed) }
     }
@@ -213,7 +215,7 @@ impl BlockHasher {
         self.algorithm
     }
 
-    /// Adds the hashes of the full blocks of `tokens` that `hashes` lacks.
+    /// Appends the hashes of the full blocks of `tokens` that are missing in `hashes`.
     pub fn extend(&self, hashes: &mut Vec<BlockHash>, tokens: &[i64], extra_keys: &ExtraKeys) {
         let start_token = hashes.len() * self.block_size;
         let tokens = tokens.get(start_token..).unwrap_or_default();

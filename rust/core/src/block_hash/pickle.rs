@@ -1,8 +1,11 @@
-//! Encoding of blocks as pickles of protocol 5.
+//! Encodes blocks as pickles of protocol 5.
 //!
-//! The bytes are those of CPython's `pickle.dumps`: numbers have the narrowest opcode, every
-//! string, byte string and tuple is in the memo, an object that occurs again is a reference into
-//! the memo, and the pickle is cut into frames.
+//! The bytes are the same as from CPython's `pickle.dumps`:
+//!
+//! - Numbers have the narrowest opcode.
+//! - Every string, byte string and tuple is in the memo.
+//! - An object that occurs again is a reference into the memo.
+//! - The pickle is cut into frames.
 
 use super::buffer::{Buffer, WINDOW};
 use super::key::{Identity, Key};
@@ -26,22 +29,22 @@ const LONG_BINGET: u8 = b'j';
 const BYTES: Opcodes = Opcodes { short: b'C', long: b'B', very_long: 0x8e };
 const TEXT: Opcodes = Opcodes { short: 0x8c, long: b'X', very_long: 0x8d };
 
-/// A frame ends before the first value that begins after this many bytes.
+/// A frame that has at least this many bytes ends before the next value.
 const FRAME_TARGET: usize = 64 * 1024;
-/// Fewer bytes have no frame.
+/// A frame with fewer bytes is written without a header.
 const FRAME_MIN: usize = 4;
 const FRAME_HEADER: usize = 9;
 /// Bytes of the widest number.
 const MAX_INTEGER: usize = 10;
 
-/// The opcodes of a kind of string, by the bytes that its length takes: 1, 4 or 8.
+/// The opcodes of a kind of string. The length takes 1, 4 or 8 bytes.
 struct Opcodes {
     short: u8,
     long: u8,
     very_long: u8,
 }
 
-/// An encoder of pickles.
+/// Encodes pickles.
 #[derive(Default)]
 pub(super) struct PickleEncoder {
     buffer: Buffer,
@@ -49,7 +52,7 @@ pub(super) struct PickleEncoder {
     frame: usize,
     /// The objects in the memo, by index.
     memo: Vec<Identity>,
-    /// The bytes of the last block's key; empty if a frame ended inside.
+    /// The bytes of the last block's key; empty if a frame ended inside of them.
     last_key: Vec<u8>,
 }
 
@@ -113,13 +116,13 @@ impl PickleEncoder {
         }
     }
 
-    /// Returns the bytes after which the next value closes the open frame.
+    /// Returns how many bytes still fit into the open frame.
     #[inline]
     fn left_in_frame(&self) -> usize {
         (self.frame + FRAME_HEADER + FRAME_TARGET).saturating_sub(self.buffer.len())
     }
 
-    /// Must be called before each value.
+    /// Starts a new frame if the open one is full. Must be called before each value.
     #[inline]
     fn next_value(&mut self) {
         if self.left_in_frame() == 0 {
@@ -128,8 +131,8 @@ impl PickleEncoder {
         }
     }
 
-    /// Writes the key of a block. The memo behind parent and tokens is always the same, and so are
-    /// the bytes of an equal key.
+    /// Writes the key of a block. Before a key, the memo always has the same objects. So an equal
+    /// key has the same bytes.
     fn key_of_block(&mut self, block: &Block<'_>) {
         if *block.key == Key::None {
             return self.key(block.key);
@@ -165,7 +168,7 @@ impl PickleEncoder {
     fn integers(&mut self, mut numbers: &[i64]) {
         while !numbers.is_empty() {
             self.next_value();
-            // So few numbers that none but the one behind them can close the frame.
+            // Few enough numbers that only the number after them can close the frame.
             let run = self.left_in_frame().div_ceil(MAX_INTEGER).min(numbers.len());
             let (now, later) = numbers.split_at(run);
             self.buffer.put_each(now, integer);
@@ -227,7 +230,7 @@ impl PickleEncoder {
         self.memo.push(identity);
     }
 
-    /// Writes a reference if the object is in the memo, and returns whether it is.
+    /// Writes a reference to the object if it is in the memo. Returns whether it is.
     #[inline]
     fn refer(&mut self, identity: Identity) -> bool {
         if identity == Identity::Unique {
@@ -245,13 +248,13 @@ impl PickleEncoder {
     }
 }
 
-/// Writes a number and returns the number of bytes.
+/// Writes a number and returns how many bytes it wrote.
 #[inline]
 fn integer(number: i64, window: &mut [u8; WINDOW]) -> usize {
     if !(0..1 << 31).contains(&number) {
         return unusual_integer(number, window);
     }
-    // Without branches, because the widths of consecutive tokens cannot be predicted.
+    // No branches: the CPU cannot predict the widths of consecutive tokens.
     let width = usize::from(number > 0xff) + usize::from(number > 0xffff);
     let opcode = [BININT1, BININT2, BININT][width];
     let word = u64::from(opcode) | (number as u64) << 8;
@@ -281,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    // All expected values are those of pickle.dumps(..., protocol=5) of CPython 3.11.
+    // All expected values come from pickle.dumps(..., protocol=5) of CPython 3.11.
 
     fn pickled(tokens: &[i64], key: &Key, lookahead: &[i64]) -> Vec<u8> {
         PickleEncoder::default()

@@ -1,4 +1,5 @@
-//! A digest of the state of a manager, by which tests show that a refused call changed nothing.
+//! Computes a digest of a manager's state. Tests use it to show that a refused call changed
+//! nothing.
 
 use sha2::{Digest, Sha256};
 
@@ -6,8 +7,8 @@ use crate::block::BlockId;
 use crate::group::Group;
 use crate::manager::Manager;
 
-/// Returns the SHA-256 digest of queues, reference counts, flags, keys, block tables, worker
-/// commands and the number of events, in time proportional to the pool.
+/// Returns a SHA-256 digest of the manager's state: queues, reference counts, flags, keys, block
+/// tables, worker commands and the number of events. Takes time proportional to the pool.
 pub fn digest(manager: &Manager) -> [u8; 32] {
     let mut state = Sha256::new();
     let mut put = |value: u64| state.update(value.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The invariants of the engine, numbered as in docs/architecture.md.
+//! Checks the engine's invariants, numbered as in docs/architecture.md.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,9 @@ use crate::request::{HeldBlocks, RequestBlocks, RequestId};
 type Holders = HashMap<BlockId, u32>;
 
 /// Checks every invariant. The error says what is broken, where, and the number of the invariant.
-/// The tables of a request that is being written directly are left out: they are checked before the
-/// next call about that request.
+///
+/// The check leaves out tables of requests that are being written directly. They are checked before
+/// the next call for that request.
 pub fn check(manager: &Manager) -> Result<(), String> {
     let pool = manager.pool();
     numbered("1", check_lists(pool))?;
@@ -32,8 +33,8 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     numbered("11 or 12", pool.eviction.check(pool.blocks()))
 }
 
-/// Checks invariants 6, 7 and 9 of a request whose tables were written directly, once for each
-/// write.
+/// Checks invariants 6, 7 and 9 for a request whose tables were written directly. Each write is
+/// checked once.
 pub fn check_direct_writes(manager: &mut Manager, request: RequestId) -> Result<(), String> {
     numbered("6 or 7", {
         let held = manager.requests.get(&request);
@@ -55,7 +56,7 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// Invariant 1: lists read the same in both directions and count right.
+/// Checks invariant 1: lists have the same blocks in both directions, and their counts are right.
 fn check_lists(pool: &BlockPool) -> Result<(), String> {
     let queue = pool.eviction.queue();
     for (name, list) in [("free queue", &queue.free), ("pinned tier", &queue.pinned)] {
@@ -75,7 +76,8 @@ fn check_lists(pool: &BlockPool) -> Result<(), String> {
     })
 }
 
-/// Invariant 2: every block but the null block is in exactly one place. The null block has no key.
+/// Checks invariant 2: every block but the null block is in exactly one place. The null block has
+/// no key.
 fn check_places(pool: &BlockPool) -> Result<(), String> {
     let mut places = vec![0_u32; pool.num_blocks()];
     for block in pool.listed_blocks() {
@@ -95,7 +97,8 @@ fn check_places(pool: &BlockPool) -> Result<(), String> {
     ensure(null_is_apart, || "the null block is queued or cached".into())
 }
 
-/// Invariant 3: pinned blocks are flagged and cached, blocks in the free queue are not flagged.
+/// Checks invariant 3: pinned blocks are flagged and cached, and blocks in the free queue are not
+/// flagged.
 fn check_pinned(pool: &BlockPool) -> Result<(), String> {
     let blocks = pool.blocks();
     for block in pool.free_blocks() {
@@ -109,8 +112,8 @@ fn check_pinned(pool: &BlockPool) -> Result<(), String> {
     Ok(())
 }
 
-/// Invariant 6: blocks in tables are in the pool, each with a reference for every table that it is
-/// in. Returns the number of tables that have each block.
+/// Checks invariant 6: blocks in tables are in the pool and have a reference for each table that
+/// they are in. Returns the number of tables for each block.
 fn holders<'a>(
     manager: &Manager,
     tables: impl Iterator<Item = &'a RequestBlocks>,
@@ -151,7 +154,8 @@ fn check_request(
     Ok(())
 }
 
-/// Invariant 7: a table has no more cached blocks than blocks, unless it was written directly.
+/// Checks invariant 7: a table has no more cached blocks than blocks, unless it was written
+/// directly.
 fn check_num_cached(
     manager: &Manager,
     id: RequestId,
@@ -165,8 +169,9 @@ fn check_num_cached(
     })
 }
 
-/// Invariant 6: a request alone holds the blocks that it still writes to, and they have no hash of
-/// a full block. The check leaves states out: their hashes stand for prefixes of any length.
+/// Checks invariant 6: only one request holds a block that it still writes to, and the block has no
+/// hash of a full block. The check leaves out states, because their hashes can be of prefixes of
+/// any length.
 fn check_writable(
     manager: &Manager,
     id: RequestId,
@@ -187,7 +192,7 @@ fn check_writable(
     Ok(())
 }
 
-/// Invariant 8: blocks to zero are in the pool, and both ends of a copy are in use.
+/// Checks invariant 8: blocks to zero are in the pool, and both blocks of a copy are in use.
 fn check_worker_commands(manager: &Manager) -> Result<(), String> {
     let is_outside = |block: BlockId| block as usize >= manager.pool().num_blocks();
     if let Some(block) = manager.commands.to_zero.iter().find(|&&block| is_outside(block)) {
@@ -213,8 +218,8 @@ mod tests {
     const WRITTEN: BlockId = 3;
     const FREE: BlockId = 9;
 
-    /// Returns a manager whose first request has two full blocks and one that it writes to. The
-    /// blocks of its second request, which ended, are pinned.
+    /// Returns a manager with two requests. The first request has two full blocks and one that it
+    /// writes to. The second request has ended, and its blocks are pinned.
     fn manager() -> Manager {
         let policy = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
         let config =
@@ -240,7 +245,7 @@ mod tests {
         assert_eq!(manager().pool().num_pinned_blocks(), 2);
     }
 
-    /// Part of the report, the number of the invariant, and a change that breaks it.
+    /// Part of the report, the number of the invariant, and a change that breaks the invariant.
     type Plant = (&'static str, &'static str, fn(&mut Manager, CacheKey));
 
     #[test]

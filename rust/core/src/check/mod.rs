@@ -1,4 +1,4 @@
-//! Checks of a whole manager: its invariants, and a digest of its state.
+//! Checks a whole manager: its invariants, and a digest of its state.
 
 mod digest;
 mod invariant;

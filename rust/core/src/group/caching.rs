@@ -1,4 +1,4 @@
-//! Blocks of a request enter the cache: full ones, and the one in which its prompt ends.
+//! Caches blocks of a request: full blocks, and the block in which the prompt ends.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::pool::{
 use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
 use crate::retention::{ActivePolicy, RetentionMask};
 
-/// The blocks of one request in one group, about to be cached.
+/// Caches the blocks of one request in one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupCaching<'a> {
     /// The group.
@@ -25,8 +25,8 @@ pub(crate) struct GroupCaching<'a> {
 }
 
 impl<'a> GroupCaching<'a> {
-    /// Caches the blocks that are computed up to `num_tokens`: the full ones in the mask, and the one
-    /// in which the prompt ends, if the kind caches it.
+    /// Caches computed blocks up to `num_tokens`: the full blocks in the mask and, if the kind
+    /// caches it, the block in which the prompt ends.
     #[inline(always)]
     pub(super) fn cache(self, context: &mut StepContext<'_>, num_tokens: usize) {
         let Self { data, retention, .. } = self;
@@ -53,7 +53,7 @@ impl<'a> GroupCaching<'a> {
     fn cache_partial_tail(self, context: &mut StepContext<'_>, num_tokens: usize) {
         let Self { data, request, retention } = self;
         let hash_block_size = retention.rules().hash_block_size;
-        // A repeated prompt matches all but its last token, with EAGLE all tokens.
+        // A repeated prompt matches all tokens but the last one. With EAGLE it matches all tokens.
         let recomputed = usize::from(!data.drops_eagle_block);
         let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
         let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
@@ -69,7 +69,7 @@ impl<'a> GroupCaching<'a> {
         }
     }
 
-    /// Returns the blocks of a table as the target of the caching.
+    /// Returns the blocks of a table as a target for caching.
     pub(super) fn target<'b>(self, table: &'b GroupBlocks) -> CacheTarget<'b>
     where
         'a: 'b,
@@ -78,8 +78,8 @@ impl<'a> GroupCaching<'a> {
     }
 }
 
-/// Caches those of some full blocks that are in the mask. Most steps fill none, so this function is
-/// cold; it takes its arguments one by one, because a structure would be built in every step.
+/// Caches the full blocks of a range that are in the mask. Most steps fill no block, so this
+/// function is cold. It takes single arguments because every step would have to build a structure.
 #[cold]
 #[inline(never)]
 fn cache_filled(
@@ -95,7 +95,7 @@ fn cache_filled(
     target.cache_full_blocks(context.pool, range.0, range.1, mask);
 }
 
-/// The blocks of a request in a group that are to be cached.
+/// The blocks of a request in a group that can be cached.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheTarget<'a> {
     /// The request.
@@ -113,7 +113,7 @@ pub struct CacheTarget<'a> {
 }
 
 impl<'a> CacheTarget<'a> {
-    /// The blocks of a request in a group.
+    /// Creates the target for a request's blocks in a group.
     pub fn new(
         data: &GroupData,
         hash_block_size: usize,
@@ -144,7 +144,7 @@ impl CacheTarget<'_> {
         CacheKey { hash, group: self.group }
     }
 
-    /// Caches the full blocks `start..end` that are in the mask and not null.
+    /// Caches the full blocks `start..end`, except for null blocks and blocks outside of the mask.
     pub(crate) fn cache_full_blocks(
         &self,
         pool: &mut BlockPool,
@@ -200,13 +200,13 @@ impl CacheTarget<'_> {
         pool.index.add_to_trie(&mut pool.blocks, &whole, all_serve);
     }
 
-    /// Returns those blocks of a run that the request has, and the position of the first.
+    /// Returns the blocks of a run that the request has, and the position of the first one.
     fn owned(&self, run: Range<usize>) -> (usize, &[BlockId]) {
         let (first, tail) = self.blocks.ids_from(run.start);
         (first, &tail[..run.end.saturating_sub(first).min(tail.len())])
     }
 
-    /// Returns the segment of the trie for the blocks from a position on.
+    /// Returns the segment of the trie for the blocks from position `first` on.
     fn open_segment(&self, pool: &mut BlockPool, first: usize) -> SegmentId {
         if !self.is_in_trie || self.request.hashes.chain_len() < pool.index().min_trie_hashes() {
             return NO_SEGMENT;
@@ -215,7 +215,7 @@ impl CacheTarget<'_> {
             None => None,
             Some(before) => {
                 let hash = self.request.hashes.get_at((before + 1) * self.per_block() - 1);
-                // An allocation reads no hashes far before those that it caches.
+                // An allocation has no hashes from far before the blocks that it caches.
                 let Some(known) = hash.zip(self.blocks.get(before)) else { return NO_SEGMENT };
                 Some(known)
             }
@@ -243,7 +243,8 @@ impl CacheTarget<'_> {
     }
 
     /// Caches the prefix of `num_tokens`, a multiple of the hash block size, that ends inside
-    /// `block`. The block keeps the hashes of longer prefixes and loses those of shorter ones.
+    /// `block`. If the block has hashes of longer prefixes, it keeps them; it loses hashes of
+    /// shorter prefixes.
     pub fn cache_partial_block(
         &self,
         pool: &mut BlockPool,
@@ -284,7 +285,8 @@ impl CacheTarget<'_> {
             .require(num_blocks)
     }
 
-    /// Pushes an event as if the first `num_blocks` blocks, which were hit, had been stored.
+    /// Pushes an event that reports the first `num_blocks` blocks as stored, although they were
+    /// hit.
     pub(crate) fn report_cached_blocks(&self, pool: &mut BlockPool, num_blocks: usize) {
         let mut event = self.new_event(0, num_blocks);
         for i in 0..num_blocks {

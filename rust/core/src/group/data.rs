@@ -1,34 +1,36 @@
-//! What is known of a group before the first request.
+//! Describes a group, before the first request.
 
 use super::declaration::Declaration;
 use super::spec::GroupSpec;
 use crate::block::GroupId;
 use crate::retention::TailShape;
 
-/// A group's kind and sizes, and what follows from the model around it. Sizes in tokens.
+/// A group's kind and sizes, and properties that depend on the rest of the model. All sizes are in
+/// tokens.
 #[derive(Clone, Debug)]
 pub struct GroupData {
     /// The number of the group.
     pub id: GroupId,
-    /// What the group was made from.
+    /// The specification from which the group was created.
     pub spec: GroupSpec,
-    /// What the group's kind is.
+    /// The declaration of the group's kind.
     pub declaration: &'static Declaration,
     /// Tokens per block.
     pub block_size: usize,
-    /// Which leading tokens need no block.
+    /// The leading tokens that need no block.
     pub skips: Skipped,
     /// Whether the group's blocks take part in prefix caching.
     pub is_cacheable: bool,
     /// Whether hits can end inside a block, at any multiple of the hash block size.
     pub has_partial_hits: bool,
-    /// Whether new blocks are to be zeroed.
+    /// Whether the worker has to zero new blocks.
     pub(crate) is_zeroed: bool,
-    /// Whether hits drop their last block.
+    /// Whether EAGLE drops the last block of hits.
     pub drops_eagle_block: bool,
-    /// Blocks in the tail of a hit, without the one that EAGLE drops.
+    /// The number of blocks in the tail of a hit, without the block that EAGLE drops.
     pub(crate) tail_len: usize,
-    /// The most blocks that a request holds at once; `None` for as many as it has tokens for.
+    /// The most blocks that a request holds at once; `None` if only the request's tokens limit
+    /// them.
     pub(crate) max_admission_blocks: Option<usize>,
 }
 
@@ -44,11 +46,11 @@ impl std::ops::Deref for GroupData {
 /// The leading tokens that no further token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// None.
+    /// No token is skipped.
     Nothing,
-    /// All before the last `n` tokens, the next one included.
+    /// All tokens before the last `n` tokens are skipped. The next token counts as one of the `n`.
     BeforeWindow(usize),
-    /// All before the chunk of `n` tokens that the next token lies in.
+    /// All tokens before the chunk of `n` tokens that has the next token are skipped.
     BeforeChunk(usize),
 }
 
@@ -63,8 +65,8 @@ impl Skipped {
         }
     }
 
-    /// Returns the most blocks that a request of `max_num_tokens` holds at once, with up to
-    /// `max_in_flight_tokens` in steps not processed yet; `None` if it releases none.
+    /// Returns the most blocks that a request of `max_num_tokens` tokens holds at once; `None` if
+    /// it releases none. Up to `max_in_flight_tokens` of its tokens are in steps not yet processed.
     pub(crate) fn max_blocks(
         self,
         block_size: usize,
@@ -76,7 +78,7 @@ impl Skipped {
         };
         match self {
             Self::Nothing => None,
-            // One more, since the window may start inside a block.
+            // One block more, since the window can start inside a block.
             Self::BeforeWindow(size) => Some(num_blocks(size - 1) + 1),
             Self::BeforeChunk(size) => Some(num_blocks(size)),
         }
@@ -84,7 +86,7 @@ impl Skipped {
 }
 
 impl GroupData {
-    /// Returns what retention has to know of the group.
+    /// Returns the properties of the group that retention reads.
     pub(crate) fn tail_shape(&self) -> TailShape {
         TailShape {
             group: self.id,
@@ -97,7 +99,8 @@ impl GroupData {
         }
     }
 
-    /// Returns the number of blocks in the tail of a hit; 0 for kinds whose hits need more.
+    /// Returns the number of blocks in the tail of a hit; 0 for kinds whose hits need more than a
+    /// tail.
     pub fn tail_len(&self) -> usize {
         self.tail_len + usize::from(self.drops_eagle_block && self.is_sparse && !self.is_state)
     }

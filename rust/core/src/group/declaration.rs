@@ -1,96 +1,98 @@
-//! What a kind of group is, declared once: names, sizes, and everything that is the same for every
-//! group of the kind. Tables of kinds, checks of sizes and decisions read it.
+//! Declares a kind of group: its names, its sizes, and everything that is the same for all groups
+//! of the kind. Tables of kinds, checks of sizes and decisions read the declaration.
 
 use super::spec::{GroupSpec, Size};
 use crate::error::{Error, Result};
 
-/// A kind of group. Kinds are declared by what sets them apart from full attention.
+/// The declaration of a kind of group. Each kind is declared by its differences from full
+/// attention.
 #[derive(Debug)]
 pub struct Declaration {
     /// The name of the kind.
     pub name: &'static str,
     /// The name of the kind in events.
     pub event_name: &'static str,
-    /// The name where groups are written on one line, as in the replay.
+    /// The name of the kind where groups are written on one line, as in the replay.
     pub short_name: &'static str,
-    /// vLLM's classes of such groups' specs and managers.
+    /// vLLM's classes for the specs and the managers of such groups.
     pub vllm_classes: (&'static str, &'static str),
-    /// Attributes that tell such specs from those of other kinds of the same class.
+    /// Attributes that distinguish such specs from specs of other kinds with the same class.
     pub vllm_attributes: &'static [(&'static str, &'static str)],
-    /// Sizes that a group must give, in the order in which they are written on one line.
+    /// The sizes that a group must give, in the order in which they are written on one line.
     pub required: &'static [Size],
-    /// Sizes that a group may give.
+    /// The sizes that a group can give.
     pub optional: &'static [Size],
-    /// Whether blocks take part in prefix caching.
+    /// Whether the blocks take part in prefix caching.
     pub caching: Caching,
-    /// Whether ranks of decode context parallelism share the tokens of a block out among them.
+    /// Whether the ranks of decode context parallelism divide the tokens of a block among them.
     pub sharding: Sharding,
     /// Whether hits can end inside a block.
     pub partial_hits: PartialHits,
-    /// What of a prefix a hit needs, for the table of kinds.
+    /// The part of a prefix that a hit needs, for the table of kinds.
     pub hit_needs: &'static str,
-    /// Which blocks are released while a request runs, for the table of kinds; empty for none.
+    /// The blocks that are released while a request runs, for the table of kinds; empty if none
+    /// are.
     pub releases: &'static str,
-    /// Whether a hit needs a tail only, so that the retention mask and retention intervals apply.
+    /// Whether a hit needs only a tail. Then the retention mask and retention intervals apply.
     pub is_sparse: bool,
-    /// Whether the blocks that a request still holds are pinned when it releases many.
+    /// Whether a request's remaining blocks are pinned when the request releases many blocks.
     pub is_pinned_by_drop: bool,
-    /// Whether hits can drop their last block, as EAGLE and MTP need.
+    /// Whether hits can drop their last block. EAGLE and MTP need this.
     pub supports_eagle: bool,
-    /// Whether a group can stand beside groups of other block sizes.
+    /// Whether a manager can have such a group together with groups of other block sizes.
     pub mixes_block_sizes: bool,
-    /// Whether every prefix of a hit is a hit: a longer hit is then cut instead of searched anew,
-    /// and the end of a prompt is cached although it lies inside a block.
+    /// Whether every prefix of a hit is a hit. Then a hit that is too long is cut instead of
+    /// searched again, and the end of a prompt is cached even inside a block.
     pub is_prefix_closed: bool,
-    /// Whether a block is the state of a whole prefix, as in Mamba, instead of that of its tokens.
+    /// Whether a block holds the state of a whole prefix, as in Mamba, instead of its tokens' KV.
     pub is_state: bool,
     /// Whether the blocks of a table lie at the positions of the request's tokens.
     pub covers_tokens: bool,
-    /// Whether tables begin with the blocks of a hit.
+    /// Whether tables start with the blocks of a hit.
     pub starts_with_hit: bool,
-    /// Whether the worker zeroes new blocks, in a model that needs it.
+    /// Whether the worker zeroes new blocks, in models that need it.
     pub needs_zeroing: bool,
-    /// Whether a hit for a running request is refused before the capacity check.
+    /// Whether the manager refuses a hit for a running request before the capacity check.
     pub(crate) refuses_hit_first: bool,
-    /// Whether tables are the usual ones, for which a step needs no check but that of capacity.
+    /// Whether the kind uses the usual tables. For these, a step needs only the capacity check.
     pub(crate) has_usual_table: bool,
 }
 
 /// Whether a kind takes part in prefix caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// In every group.
+    /// Every group does.
     Always,
-    /// Unless a group opts out.
+    /// A group does unless it opts out.
     Optional,
-    /// In no group.
+    /// No group does.
     Never,
 }
 
-/// Whether ranks of decode context parallelism share a kind's blocks out among them.
+/// Whether the ranks of decode context parallelism divide a kind's blocks among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Unless a group is a replica in every rank.
+    /// They do, unless the group says that every rank has a replica.
     Shared,
-    /// Only as a replica in every rank, which groups have to say.
+    /// They do not: every rank has a replica, and the group must say so.
     Replicated,
-    /// In every rank as a whole.
+    /// They do not: every rank has the whole block.
     Whole,
 }
 
 /// Whether hits can end inside a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialHits {
-    /// No.
+    /// They cannot.
     Never,
-    /// Yes, in a model in which a group of another kind wants it.
+    /// They can, if a group of another kind in the model wants them.
     Possible,
-    /// Yes; one such group with blocks larger than hash blocks switches them on.
+    /// They can, and one such group with blocks larger than hash blocks enables them in the model.
     Wanted,
 }
 
 impl Caching {
-    /// The name of the variant in Python.
+    /// Returns the name of the variant in Python.
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -101,12 +103,13 @@ impl Caching {
 }
 
 impl Declaration {
-    /// Whether the blocks of a group are shared between requests.
+    /// Returns whether requests share the blocks of a group.
     pub fn is_cacheable(&self, spec: &GroupSpec) -> bool {
         spec.prefix_cacheable.unwrap_or(self.caching != Caching::Never)
     }
 
-    /// Returns the tokens per block of a group whose blocks so many ranks may share out among them.
+    /// Returns the tokens per block of a group, for `dcp_world_size` ranks that can divide a block
+    /// among them.
     pub(crate) fn block_size(&self, spec: &GroupSpec, dcp_world_size: usize) -> Result<usize> {
         if dcp_world_size == 1 || !spec.dcp_sharded.unwrap_or(self.sharding != Sharding::Whole) {
             return Ok(spec.block_size);
@@ -121,7 +124,7 @@ impl Declaration {
         GroupSpec::positive("the block size of all ranks", spec.block_size * dcp_world_size)
     }
 
-    /// Checks that a spec gives the sizes and options that the kind has, and no others.
+    /// Checks that a spec gives all sizes and options that the kind needs, and no unknown ones.
     pub(super) fn check(&self, spec: &GroupSpec) -> Result<()> {
         GroupSpec::positive("block_size", spec.block_size)?;
         let is_known = |size: &Size| self.required.contains(size) || self.optional.contains(size);

@@ -1,8 +1,9 @@
-//! KV cache groups: which blocks of a prefix a group needs to continue from it, and its block
-//! tables.
+//! KV cache groups: their block tables, and the blocks of a prefix that a group needs to continue
+//! from it.
 //!
-//! A kind of group is a file in `kinds`; the methods of [`Group`] say where kinds differ from the
-//! usual table. The modules stand in the order of their layers: each uses only those below.
+//! Each kind of group has a file in `kinds`. The methods of [`Group`] show where kinds differ from
+//! the usual table. The modules are listed by layer: each module uses only modules that are listed
+//! later.
 
 mod kinds;
 
@@ -43,7 +44,7 @@ use crate::block::BlockId;
 use crate::request::{HeldBlocks, RequestId, RequestView};
 use crate::retention::ActivePolicy;
 
-/// A KV cache group of a manager. Its kind is asked where it differs from the usual table.
+/// A KV cache group of a manager. Where its kind differs from the usual table, it calls the kind.
 #[derive(Debug)]
 pub struct Group {
     data: GroupData,
@@ -60,17 +61,18 @@ impl std::ops::Deref for Group {
 }
 
 impl Group {
-    /// A group of a kind.
+    /// Creates a group of a kind.
     pub(crate) fn new(data: GroupData, kind: Kind) -> Self {
         Self { data, kind }
     }
 
-    /// Sets whether hits drop their last block.
+    /// Sets whether EAGLE drops the last block of hits.
     pub(crate) fn set_drops_eagle_block(&mut self, drops: bool) {
         self.data.drops_eagle_block = drops;
     }
 
-    /// Sets whether hits can end inside a block, if the kind can do it.
+    /// Sets whether hits can end inside a block. For kinds that never allow it, the value stays
+    /// false.
     pub(crate) fn set_has_partial_hits(&mut self, has: bool) {
         self.data.has_partial_hits = has && self.partial_hits != PartialHits::Never;
     }
@@ -80,7 +82,7 @@ impl Group {
         &self.kind
     }
 
-    /// Returns for how many tokens the group's table has slots once a demand is met.
+    /// Returns the number of tokens for which the group's table has slots after a demand is met.
     #[inline]
     fn num_tokens(&self, demand: &SlotDemand<'_>) -> usize {
         match &self.kind {
@@ -106,7 +108,7 @@ impl Group {
         }
     }
 
-    /// Begins a request's table with the blocks of its hit.
+    /// Starts a request's table with the blocks of its hit.
     pub(crate) fn attach_hit(&mut self, context: &mut StepContext<'_>, step: &SlotDemand<'_>) {
         match &mut self.kind {
             Kind::Full(full) | Kind::Rswa(Rswa { full, .. }) => {
@@ -118,7 +120,7 @@ impl Group {
         }
     }
 
-    /// Allocates blocks for computed tokens, the last of which are external.
+    /// Allocates blocks for computed tokens. The last of these tokens are external.
     pub(crate) fn allocate_external(
         &mut self,
         context: &mut StepContext<'_>,
@@ -133,7 +135,7 @@ impl Group {
         }
     }
 
-    /// Allocates the blocks of a step, and returns those that the table gained.
+    /// Allocates the blocks of a step. Returns the blocks that the table gained.
     #[inline]
     pub(crate) fn allocate(
         &mut self,
@@ -150,8 +152,8 @@ impl Group {
         }
     }
 
-    /// Releases the blocks that no token after `num_computed_tokens` attends to, and returns how
-    /// many of them count for the pinned tier.
+    /// Releases the blocks that no token after `num_computed_tokens` attends to. Returns how many
+    /// of them count for the pinned tier.
     #[inline]
     pub(crate) fn release_skipped(
         &mut self,
@@ -163,7 +165,8 @@ impl Group {
             Kind::Rswa(rswa) => rswa.gap(&self.data, num_computed_tokens, num_prompt_tokens),
             Kind::Mamba(states) => {
                 states.release_skipped(&self.data, context, num_computed_tokens);
-                // A prompt leaves states behind, not a window that moves on.
+                // Groups of states do not count: a prompt leaves states at boundaries and has no
+                // moving window.
                 return 0;
             }
             _ => 0..self.data.num_skipped_blocks(num_computed_tokens),
@@ -171,8 +174,8 @@ impl Group {
         table::release_skipped(context, released)
     }
 
-    /// Whether [`Self::release_skipped`] would release what stands at a position of a request's
-    /// table.
+    /// Returns whether [`Self::release_skipped`] would release the block at a position of a
+    /// request's table.
     pub(crate) fn is_skipped(
         &self,
         request: RequestId,
@@ -207,7 +210,7 @@ impl Group {
         }
     }
 
-    /// Checks the invariants of a request's table; the error says which one is broken.
+    /// Checks the invariants of a request's table. The error says which one is broken.
     pub(crate) fn check(&self, request: RequestId, held: &HeldBlocks) -> Result<(), String> {
         match &self.kind {
             Kind::CircularBuffer => circular_buffer::check(&self.data, held),
@@ -218,7 +221,7 @@ impl Group {
 }
 
 impl Group {
-    /// Returns what a group of states remembers; `None` for other kinds.
+    /// Returns the data that a group of states keeps on its requests; `None` for other kinds.
     pub(crate) fn states(&self) -> Option<&AlignedStates> {
         match &self.kind {
             Kind::Mamba(states) => Some(states),
@@ -226,7 +229,7 @@ impl Group {
         }
     }
 
-    /// Returns what a group of states remembers, to change it.
+    /// Returns the data that a group of states keeps on its requests, for changes.
     pub(crate) fn states_mut(&mut self) -> Option<&mut AlignedStates> {
         match &mut self.kind {
             Kind::Mamba(states) => Some(states),
@@ -234,19 +237,19 @@ impl Group {
         }
     }
 
-    /// Returns the state inside the chunk of a running request, if one is kept.
+    /// Returns the state that is kept inside the chunk of a running request, if there is one.
     pub fn checkpoint(&self, request: RequestId) -> Option<Checkpoint> {
         self.states()?.checkpoint(request)
     }
 
-    /// Notes which state inside the chunk of a demand is to be kept.
+    /// Notes which state inside the chunk of a demand will be kept.
     pub(crate) fn note_checkpoint(&mut self, context: &ReadContext<'_>, demand: &SlotDemand<'_>) {
         if let Kind::Mamba(states) = &mut self.kind {
             states.note_checkpoint(&self.data, context, demand);
         }
     }
 
-    /// Forgets a request. The caller releases the blocks.
+    /// Removes a request from the group's notes. The caller releases the blocks.
     #[inline]
     pub(crate) fn end(&mut self, request: RequestId, commands: &mut WorkerCommands) {
         let id = self.data.id;

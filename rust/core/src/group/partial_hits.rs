@@ -1,5 +1,5 @@
 //! Hits that end inside a block. The request would write to the rest of a block that other requests
-//! share, so it gets a copy first (copy on write).
+//! share, so it first gets a copy (copy on write).
 
 use super::context::{SlotDemand, StepContext};
 use super::data::GroupData;
@@ -17,8 +17,8 @@ pub struct SharedTail {
 }
 
 impl SharedTail {
-    /// Returns the block inside which the hit that was just attached ends, if it does. The block no
-    /// longer counts as cached for the request, because the copy will be cached when it is full.
+    /// Returns the block inside which the newly attached hit ends, if it does. The block no longer
+    /// counts as cached for the request, because the copy will be cached when it is full.
     pub(crate) fn of_attached(
         data: &GroupData,
         context: &mut StepContext<'_>,
@@ -35,7 +35,7 @@ impl SharedTail {
         Some(Self { position, block: *hit.ids().last()? })
     }
 
-    /// Replaces the block by a copy. Both have a reference until the worker has copied.
+    /// Replaces the block with a copy. Both have a reference until the worker has copied the block.
     pub(crate) fn replace_by(self, data: &GroupData, context: &mut StepContext<'_>, copy: BlockId) {
         let replaced = context.held.blocks.replace(self.position, copy);
         debug_assert_eq!(replaced, Some(self.block));
@@ -43,7 +43,7 @@ impl SharedTail {
         context.pool.blocks.add_reference(copy);
     }
 
-    /// Checks that a hit which ends inside a block has that block last.
+    /// Checks that a hit that ends inside a block has this block as its last one.
     pub(crate) fn check(
         data: &GroupData,
         hit: &GroupBlocks,

@@ -1,4 +1,4 @@
-//! A look-up in groups of one spec.
+//! Looks up a prefix in groups that share a spec.
 
 use std::cell::RefCell;
 use std::ops::{Range, RangeInclusive};
@@ -8,30 +8,30 @@ use crate::error::Result;
 use crate::pool::{BlockPool, PrefixCursor};
 use crate::request::{GroupBlocks, GroupHashes};
 
-/// Hashes are read in pieces, small ones first, because most look-ups end early.
+/// Hashes are read in batches. The first batches are small because most look-ups end early.
 const FIRST_READ: usize = 4;
 const LARGEST_READ: usize = 256;
 
-/// One look-up in groups that share a spec.
+/// A look-up in groups that share a spec.
 #[derive(Clone, Copy, Debug)]
 pub struct HitQuery<'a> {
     /// The pool.
     pub pool: &'a BlockPool,
-    /// The groups; a block is hit only if all of them have it.
+    /// The groups. A block is hit only if all groups have it.
     pub groups: &'a [GroupId],
     /// The request's hashes at the granularity of these groups.
     pub hashes: GroupHashes<'a>,
-    /// The request's hashes at their own granularity, for hits that end inside a block.
+    /// The request's hashes at the granularity of hash blocks, for hits that end inside a block.
     pub hash_block_hashes: GroupHashes<'a>,
     /// Tokens per block.
     pub block_size: usize,
     /// The most tokens of the hit.
     pub max_length: usize,
-    /// Whether the last matched block is dropped, so that its hidden states are recomputed.
+    /// Whether the last matched block is dropped, so that the model recomputes its hidden states.
     pub drops_eagle_block: bool,
-    /// The hit is a multiple of this many tokens.
+    /// The length of the hit is a multiple of this many tokens.
     pub alignment: usize,
-    /// The blocks of the cached prefix, if it is known already.
+    /// The blocks of the cached prefix, if they are already known.
     pub known_prefix: Option<&'a KnownPrefix>,
 }
 
@@ -41,7 +41,7 @@ pub type KnownPrefix = RefCell<Option<Vec<Vec<BlockId>>>>;
 /// A hit in the groups of a query. Blocks that a group does not need are null.
 #[derive(Clone, Debug, Default)]
 pub struct GroupHit {
-    /// Length of the hit, in tokens.
+    /// The length of the hit, in tokens.
     pub length: usize,
     /// One list per group of the query.
     pub blocks: Vec<GroupBlocks>,
@@ -55,19 +55,19 @@ impl GroupHit {
 }
 
 impl HitQuery<'_> {
-    /// Returns the most blocks that the hit can have.
+    /// Returns the largest number of blocks that the hit can have.
     pub fn max_blocks(&self) -> usize {
         self.max_length / self.block_size
     }
 
-    /// Whether hits can end inside a block, at any multiple of the alignment, which is a hash
-    /// block.
+    /// Returns whether hits can end inside a block, at any multiple of the alignment, which is then
+    /// a hash block.
     pub(crate) fn is_fine_grained(&self) -> bool {
         self.alignment < self.block_size && self.block_size.is_multiple_of(self.alignment)
     }
 
-    /// Returns the longest prefix of whole hash blocks, as many as in a range, that is cached in
-    /// all groups: its tokens, and its last block, one per group.
+    /// Returns the longest cached prefix whose number of hash blocks is in a range: its number of
+    /// tokens, and its last block in each group. All groups must have it.
     pub(crate) fn last_hash_block(
         &self,
         num_hash_blocks: RangeInclusive<usize>,
@@ -81,7 +81,7 @@ impl HitQuery<'_> {
         Ok(None)
     }
 
-    /// Returns the blocks at a position, one per group, if all groups have one.
+    /// Returns the blocks at a position, one per group, if all groups have one there.
     pub(crate) fn find_block(&self, index: usize) -> Result<Option<Vec<BlockId>>> {
         self.find_all(self.hashes.get(index)?)
     }
@@ -91,23 +91,23 @@ impl HitQuery<'_> {
         Ok(self.groups.iter().map(find).collect())
     }
 
-    /// Whether a hit of `num_blocks` is aligned.
+    /// Returns whether a hit of `num_blocks` blocks is aligned.
     pub fn is_aligned(&self, num_blocks: usize) -> bool {
         (num_blocks * self.block_size).is_multiple_of(self.alignment)
     }
 
-    /// Returns the most blocks, at most `len`, of which a hit is aligned.
+    /// Returns the largest number of blocks, at most `len`, for which a hit is aligned.
     pub(crate) fn aligned_len(&self, len: usize) -> usize {
         (0..=len).rev().find(|&len| self.is_aligned(len)).unwrap_or(0)
     }
 
-    /// Returns a cursor per group, to look one block after the other up.
+    /// Returns a cursor per group, for looking up blocks one after the other.
     pub(crate) fn cursors(&self) -> Vec<PrefixCursor> {
         self.groups.iter().map(|&group| PrefixCursor::new(group)).collect()
     }
 
-    /// Adds the blocks at `index` to `found`, one per group, and returns whether all groups have
-    /// one.
+    /// Adds the blocks at `index` to `found`, one per group. Returns whether all groups have one
+    /// there.
     pub(crate) fn find(
         &self,
         cursors: &mut [PrefixCursor],
@@ -135,7 +135,8 @@ impl HitQuery<'_> {
         true
     }
 
-    /// Adds the blocks at `positions` to `found`, up to the first that a group lacks.
+    /// Adds the blocks at `positions` to `found`, up to the first position where a group lacks the
+    /// block.
     pub(crate) fn find_while_cached(
         &self,
         cursors: &mut [PrefixCursor],
@@ -173,9 +174,9 @@ impl HitQuery<'_> {
         Ok(found)
     }
 
-    /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first that a
-    /// group lacks. Returns the number of leading blocks in the trie; 0 if the prefix was not
-    /// empty.
+    /// Lengthens a cached prefix, one list per group, to `limit` blocks or up to the first block
+    /// that a group lacks. Returns the number of leading blocks found in the trie; 0 if the prefix
+    /// was not empty.
     pub(crate) fn extend_prefix(&self, limit: usize, found: &mut [Vec<BlockId>]) -> Result<usize> {
         let num_in_trie = match found[0].is_empty() {
             true => self.read_trie_prefix(limit, found)?,

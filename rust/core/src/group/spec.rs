@@ -1,28 +1,28 @@
-//! Specs of KV cache groups: kind, block size and further sizes, as plain data.
+//! Specs of KV cache groups as plain data: the kind, the block size and further sizes.
 
 use crate::error::{Error, Result};
 
-/// A size that only some kinds of groups have, in tokens or in blocks.
+/// A size that only some kinds of groups have. It is in tokens or in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A token attends to itself and to the `window - 1` tokens before it.
+    /// The window: a token attends to itself and to the `window - 1` tokens before it.
     SlidingWindow,
-    /// A token attends within a chunk of this many tokens.
+    /// The length of a chunk. A token attends only to its own chunk.
     AttentionChunkSize,
-    /// Tokens below a sliding window that stay allocated (multi-module MTP); 0 is none.
+    /// Tokens before a sliding window that stay allocated (multi-module MTP); 0 for none.
     ExtraRetainedTokens,
-    /// Generated tokens that a token attends to beside the prompt (R-SWA).
+    /// Generated tokens that a token attends to in addition to the prompt (R-SWA).
     RswaWindow,
-    /// Blocks behind the running state that drafts write to (Mamba).
+    /// Blocks after the running state, to which drafts write (Mamba).
     NumSpeculativeBlocks,
     /// Blocks for a state inside a chunk of the prompt (Mamba); more than one counts as one.
     NumPrefillCheckpointBlocks,
-    /// Such states lie at multiples of this many tokens behind a chunk's start.
+    /// The alignment of such states, in tokens from the start of a chunk.
     PrefillCheckpointAlignment,
 }
 
 impl Size {
-    /// All sizes, in the order of declaration, with the names of the arguments that give them.
+    /// All sizes, in the order of declaration, with the names of their arguments.
     pub const ALL: [(Self, &str); 7] = [
         (Self::SlidingWindow, "sliding_window"),
         (Self::AttentionChunkSize, "attention_chunk_size"),
@@ -33,7 +33,7 @@ impl Size {
         (Self::PrefillCheckpointAlignment, "prefill_checkpoint_alignment"),
     ];
 
-    /// Returns the name of the argument with the size.
+    /// Returns the name of the argument that gives the size.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -43,7 +43,7 @@ impl Size {
         Self::ALL.into_iter().find(|&(_, known)| known == name).map(|(size, _)| size)
     }
 
-    /// Returns the size of groups that do not give it; `None` if they have none.
+    /// Returns the size for groups that do not give it; `None` if it has no default.
     pub fn default(self) -> Option<usize> {
         let is_none = matches!(
             self,
@@ -59,31 +59,31 @@ impl Size {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes([Option<usize>; Size::ALL.len()]);
 
-/// One KV cache group: layers that share a block table. Sizes in tokens.
+/// One KV cache group: layers that share a block table. Sizes are in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     /// The name of the kind, one of [`super::supported_kinds`].
     pub kind: String,
     /// Tokens per block.
     pub block_size: usize,
-    /// The sizes that only some kinds have.
+    /// The sizes that only some kinds of groups have.
     pub sizes: Sizes,
-    /// Whether the group holds draft layers, whose hits drop their last block.
+    /// Whether the group has draft layers. Hits in such groups drop their last block.
     pub is_eagle_group: bool,
-    /// Whether the group takes part in prefix caching; `None` leaves it to the kind.
+    /// Whether the group takes part in prefix caching; with `None` the kind decides.
     pub prefix_cacheable: Option<bool>,
-    /// Whether ranks of decode context parallelism share the tokens of a block out among them;
-    /// `None` leaves it to the kind.
+    /// Whether the ranks of decode context parallelism divide the tokens of a block among them;
+    /// with `None` the kind decides.
     pub dcp_sharded: Option<bool>,
     /// The number of the layout. Groups with different layouts are looked up separately.
     pub layout: u32,
 }
 
 impl GroupSpec {
-    /// The largest size or window, in tokens.
+    /// The largest value of a size, in tokens.
     pub const MAX_TOKENS: usize = u32::MAX as usize / 4;
 
-    /// A group of a kind, without further sizes.
+    /// Creates a group of a kind, without further sizes.
     pub fn new(kind: &str, block_size: usize) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -96,43 +96,43 @@ impl GroupSpec {
         }
     }
 
-    /// A full-attention group.
+    /// Creates a full-attention group.
     pub fn full(block_size: usize) -> Self {
         Self::new("full_attention", block_size)
     }
 
-    /// A sliding-window group.
+    /// Creates a sliding-window group.
     pub fn sliding_window(block_size: usize, window: usize) -> Self {
         Self::new("sliding_window", block_size).with(Size::SlidingWindow, window)
     }
 
-    /// A chunked-local-attention group.
+    /// Creates a chunked-local-attention group.
     pub fn chunked_local(block_size: usize, chunk: usize) -> Self {
         Self::new("chunked_local_attention", block_size).with(Size::AttentionChunkSize, chunk)
     }
 
-    /// Returns the spec with a size. Giving a size its default is the same as not giving it.
+    /// Returns the spec with a size. To give a size its default is the same as not to give it.
     pub fn with(mut self, size: Size, tokens: usize) -> Self {
         self.sizes.0[size as usize] = Some(tokens).filter(|_| Some(tokens) != size.default());
         self
     }
 
-    /// Returns a size of the group, given or by default.
+    /// Returns a size of the group: the given value or the default.
     pub fn size(&self, size: Size) -> Option<usize> {
         self.sizes.0[size as usize].or(size.default())
     }
 
-    /// Returns the sizes that were given.
+    /// Yields the sizes that were given.
     pub fn sizes(&self) -> impl Iterator<Item = (Size, usize)> + '_ {
         Size::ALL.into_iter().filter_map(|(size, _)| Some((size, self.sizes.0[size as usize]?)))
     }
 
-    /// Whether groups of the two specs are looked up together.
+    /// Returns whether groups with the two specs are looked up together.
     pub fn is_looked_up_with(&self, other: &Self) -> bool {
         Self { is_eagle_group: other.is_eagle_group, ..self.clone() } == *other
     }
 
-    /// Returns a size that the kind requires, or an error if it is missing or out of range.
+    /// Returns a size that the kind requires. Fails if it is missing or out of range.
     pub(crate) fn required(&self, size: Size) -> Result<usize> {
         let value = self.size(size).ok_or_else(|| {
             Error::Config(format!(
@@ -144,7 +144,7 @@ impl GroupSpec {
         Self::positive(size.name(), value)
     }
 
-    /// Returns an error if a value is given that the kind does not take.
+    /// Fails if a value is given that the kind does not accept.
     pub(crate) fn forbidden(&self, name: &str, is_given: bool) -> Result<()> {
         if !is_given {
             return Ok(());

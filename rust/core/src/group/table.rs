@@ -1,5 +1,5 @@
-//! The usual block table, which has a block per `block_size` tokens. Leading blocks may be released
-//! or skipped.
+//! The usual block table, with one block per `block_size` tokens. Leading blocks can be released or
+//! skipped.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use super::data::GroupData;
 use crate::block::BlockId;
 use crate::request::{GroupBlocks, HeldBlocks};
 
-/// Returns how many new blocks a request needs for `num_tokens`, and which blocks of the hit it
-/// attaches.
+/// Returns how many new blocks a request needs for `num_tokens` tokens, and which blocks of the hit
+/// it attaches.
 #[inline]
 pub(super) fn demand<'a>(
     data: &GroupData,
@@ -38,13 +38,14 @@ pub(super) fn demand<'a>(
     }
 }
 
-/// Attaches the blocks of a hit, with null blocks in place of those that are skipped.
+/// Attaches the blocks of a hit. Puts null blocks at the positions of skipped blocks.
 pub(super) fn attach_hit(data: &GroupData, context: &mut StepContext<'_>, step: &SlotDemand<'_>) {
     let num_skipped = data.num_skipped_blocks(step.total_computed_tokens);
     attach_hit_after(context, step.hit(data.id), num_skipped);
 }
 
-/// Attaches the blocks of a hit behind the first `num_skipped`, with null blocks before them.
+/// Attaches the blocks of a hit that follow the first `num_skipped` ones. Puts null blocks before
+/// them.
 pub(super) fn attach_hit_after(
     context: &mut StepContext<'_>,
     hit: Option<&GroupBlocks>,
@@ -72,7 +73,7 @@ pub(super) fn allocate_external(
     }
 }
 
-/// Allocates slots for `num_tokens`, and returns the blocks that the table gained.
+/// Allocates slots for `num_tokens` tokens. Returns the blocks that the table gained.
 #[inline]
 pub(super) fn allocate(
     data: &GroupData,
@@ -83,7 +84,8 @@ pub(super) fn allocate(
     context.held.blocks.ids()[before..].to_vec()
 }
 
-/// Lengthens a table until it has slots for `num_tokens`, and returns how many blocks its tail had.
+/// Lengthens a table until it has slots for `num_tokens` tokens. Returns how many blocks its tail
+/// had before.
 #[inline]
 pub(super) fn grow(
     data: &GroupData,
@@ -103,8 +105,8 @@ pub(super) fn grow(
     before
 }
 
-/// Walking back from the end of a range of positions, releases the blocks there and stops at the
-/// first null block. Returns how many blocks are released.
+/// Releases the blocks in a range of positions, from its end backwards up to the first null block.
+/// Returns how many blocks it released.
 #[inline]
 pub(super) fn release_skipped(context: &mut StepContext<'_>, positions: Range<usize>) -> usize {
     let released = context.held.blocks.release_range(positions.start, positions.end);

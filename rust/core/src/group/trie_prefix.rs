@@ -1,4 +1,4 @@
-//! The part of a cached prefix that the prefix trie has, which is found by few hashes.
+//! Finds the part of a cached prefix that is in the prefix trie. This reads only few hashes.
 
 use super::query::HitQuery;
 use crate::block::BlockId;
@@ -6,12 +6,12 @@ use crate::error::Result;
 use crate::pool::{PrefixIndex, TriePath};
 
 impl HitQuery<'_> {
-    /// Adds the blocks of the longest prefix, of at most `limit` blocks, that is in the trie for
-    /// every group to one list per group, and returns their number. Blocks behind may be cached
-    /// too.
+    /// Finds the longest prefix, of at most `limit` blocks, that is in the trie for every group.
+    /// Adds its blocks to one list per group and returns their number. Blocks after the prefix can
+    /// be cached, too.
     ///
-    /// Reads about log2 of the number of blocks hashes, at most twice that, because each hash
-    /// covers all before it.
+    /// Each hash covers all hashes before it. So for n blocks, this reads about log2(n) hashes, at
+    /// most twice as many.
     pub(crate) fn read_trie_prefix(
         &self,
         limit: usize,
@@ -27,15 +27,15 @@ impl HitQuery<'_> {
         Ok(len)
     }
 
-    /// Returns the longest prefix in the trie: `limit`, or what a binary search finds between the
-    /// last power of two in the trie and the first that is not.
+    /// Returns the longest prefix in the trie. If it is shorter than `limit`, lengths are doubled
+    /// until one is missing. Then a binary search finds the length.
     fn longest_in_trie(&self, limit: usize) -> Result<(usize, Vec<TriePath>)> {
         if let Some(paths) = self.paths_of(limit)? {
             return Ok((limit, paths));
         }
         let (mut best, mut present, mut missing) = (Vec::new(), 0, limit);
         while missing - present > 1 {
-            // Doubles until one is missing, then halves the distance.
+            // Doubles until one length is missing, then halves the distance.
             let len = match missing == limit {
                 true => (present * 2).clamp(1, missing - 1),
                 false => present.midpoint(missing),

@@ -8,14 +8,14 @@ use crate::request::RequestId;
 pub(crate) struct WorkerCommands {
     /// Blocks to zero.
     pub(crate) to_zero: ByGroup<BlockId>,
-    /// Blocks to copy, from and to. Both have a reference, which the caller that takes the list
-    /// releases after the copy.
+    /// Blocks to copy, as pairs (from, to). Both blocks have a reference. The caller that takes the
+    /// list releases the references after the copy.
     pub(crate) copies: ByGroup<(BlockId, BlockId)>,
-    /// Blocks that a connector may read until their request ends.
+    /// Blocks that a connector can read until their request ends.
     pub(crate) offloads: ByGroup<Offload>,
 }
 
-/// A block with the state of a prefix of a request, which a connector may read.
+/// A block with the state of a request's prefix, which a connector can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     /// The request.
@@ -24,7 +24,7 @@ pub struct Offload {
     pub group: GroupId,
     /// The block.
     pub block: BlockId,
-    /// Tokens of the prefix.
+    /// The number of tokens in the prefix.
     pub num_tokens: usize,
 }
 
@@ -38,7 +38,7 @@ impl WorkerCommands {
     }
 }
 
-/// Commands of one sort, group by group.
+/// The commands of one type, by group.
 #[derive(Clone, Debug)]
 pub(crate) struct ByGroup<T>(Vec<Vec<T>>);
 
@@ -52,7 +52,7 @@ impl<T> ByGroup<T> {
         &mut self.0[usize::from(group)]
     }
 
-    /// Returns the commands of a group, to read them.
+    /// Returns the commands of a group, for reading.
     pub(crate) fn get(&self, group: GroupId) -> &[T] {
         &self.0[usize::from(group)]
     }

@@ -1,9 +1,11 @@
-//! Memos of what the last look-up of each request found. A waiting request is looked up at every
-//! step, and with a memo the cost is that of the changes since.
+//! Memos of the last look-up of each request. A waiting request is looked up at every step. With a
+//! memo, a look-up costs only as much as the changes since the last one.
 //!
-//! If nothing entered or left the index, the hit is the same. Otherwise groups of which every
-//! prefix of a hit is a hit keep the blocks they found; those evicted since are looked up again,
-//! and the search goes on from the end.
+//! If no key was added to or removed from the index, the hit is the same. Otherwise:
+//!
+//! - Groups for which every prefix of a hit is a hit keep the blocks that they found.
+//! - Blocks that were evicted since are looked up again.
+//! - The search continues from the end of the known prefix.
 
 use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;
@@ -18,27 +20,27 @@ type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedSt
 pub(crate) struct LookupMemos {
     by_request: MemoMap,
     num_ids: usize,
-    /// Memos with prefixes.
+    /// The number of memos with prefixes.
     num_with_prefixes: usize,
 }
 
 impl LookupMemos {
-    /// Hashes from which on a memo costs less than another look-up.
+    /// The number of hashes from which a memo costs less than another look-up.
     pub(crate) const MIN_HASHES: usize = 64;
-    /// The most block ids of all memos, 64 MB. Beyond, all memos are dropped.
+    /// The most block ids in all memos together, 64 MB. If there are more, all memos are dropped.
     const MAX_IDS: usize = 1 << 24;
 
-    /// Whether there is no memo.
+    /// Returns whether no memo is stored.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
 
-    /// Whether some memo needs to know which keys leave the index.
+    /// Returns whether some memo needs to know which keys are removed from the index.
     pub(crate) fn has_prefixes(&self) -> bool {
         self.num_with_prefixes > 0
     }
 
-    /// Removes a request's memo, and returns it if its chain is a prefix of `hashes`.
+    /// Removes a request's memo. Returns it if its chain is a prefix of `hashes`.
     pub(crate) fn take(
         &mut self,
         id: RequestId,
@@ -71,7 +73,7 @@ impl LookupMemos {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up, kept for the next one.
 #[derive(Debug)]
 pub(crate) struct LookupMemo {
     chain: ChainEnd,
@@ -84,7 +86,8 @@ pub(crate) struct LookupMemo {
 }
 
 impl LookupMemo {
-    /// A memo of the hit of a look-up of at most `max_length` tokens, at a version of the pool.
+    /// Creates a memo of a look-up of at most `max_length` tokens, with its hit, at a version of
+    /// the pool.
     pub(crate) fn new(
         chain: ChainEnd,
         max_length: usize,
@@ -95,7 +98,7 @@ impl LookupMemo {
         Self { chain, max_length, version, hit, prefixes }
     }
 
-    /// Whether a look-up would find the same hit.
+    /// Returns whether a look-up would find the same hit.
     pub(crate) fn is_current(&self, chain: &ChainEnd, max_length: usize, version: u64) -> bool {
         self.chain == *chain && self.max_length == max_length && self.version == version
     }
@@ -114,7 +117,7 @@ pub(crate) struct ChainEnd {
 }
 
 impl ChainEnd {
-    /// The end of a chain.
+    /// Returns the end of a chain.
     pub(crate) fn of(hashes: &dyn HashSource) -> Result<Self> {
         let len = hashes.len();
         let last = len.checked_sub(1).map(|last| hashes.get(last)).transpose()?;
@@ -137,7 +140,7 @@ mod tests {
         (1..=len).map(|n| BlockHash([n, 0, 0, 0])).collect()
     }
 
-    /// A memo of a hit of two blocks and a prefix of so many.
+    /// Returns a memo of a hit of two blocks and of a prefix of `in_prefix` blocks.
     fn memo(hashes: &[BlockHash], in_prefix: usize) -> LookupMemo {
         let blocks = Arc::new(vec![GroupBlocks::new(1, vec![5, 6])]);
         let hit = PrefixHit { blocks, length: 12, shared_prefix_boundary: 0 };

@@ -1,5 +1,5 @@
-//! Look-ups of the longest cached prefix from which every group can continue. What a look-up found
-//! is remembered while the request waits.
+//! Looks up the longest cached prefix from which every group can continue. The result is remembered
+//! while the request waits.
 
 mod hit;
 mod memo;

@@ -1,4 +1,4 @@
-//! The longest cached prefix of a request, which is updated instead of looked up again.
+//! Keeps the longest cached prefix of a request up to date, instead of looking it up again.
 
 use crate::block::BlockId;
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::pool::{BlockPool, LogPosition, PrefixCursor};
 pub(crate) struct CachedPrefix {
     pub(super) ids: Vec<Vec<BlockId>>,
     pub(super) seen: LogPosition,
-    /// Leading blocks in the prefix trie, if the last update looked that up.
+    /// The number of leading blocks in the prefix trie, if the last update counted them.
     pub(super) num_in_trie: Option<usize>,
 }
 
@@ -20,12 +20,12 @@ impl CachedPrefix {
         Some(self.ids.clone()).into()
     }
 
-    /// Returns the blocks for a search, after which the prefix is not needed.
+    /// Returns the blocks for a search. The prefix is not needed afterwards.
     pub(crate) fn into_known(self) -> KnownPrefix {
         Some(self.ids).into()
     }
 
-    /// Adds the blocks that are not in the prefix trie to it, and returns whether all are in it
+    /// Adds the blocks that are not in the prefix trie to it. Returns whether all blocks are in it
     /// then.
     pub(crate) fn add_to_trie(&mut self, pool: &mut BlockPool, block_size: usize) -> bool {
         let Some(first) = self.num_in_trie else { return false };
@@ -37,7 +37,7 @@ impl CachedPrefix {
         self.ids.iter().map(add).fold(true, |all, added| all & added)
     }
 
-    /// Updates the prefix, at least as far as `query` reads.
+    /// Updates the prefix at least up to the end that `query` reads.
     pub(crate) fn update(&mut self, query: &HitQuery<'_>) -> Result<()> {
         if self.ids.len() != query.groups.len() {
             self.ids = vec![Vec::new(); query.groups.len()];
@@ -62,7 +62,7 @@ impl CachedPrefix {
         Ok(())
     }
 
-    /// Looks a position up whose block lost its key, which another block may serve now.
+    /// Looks up a position again after its block lost its key. Another block can serve the key now.
     fn look_up_again(&mut self, query: &HitQuery<'_>, i: usize, position: usize) -> Result<()> {
         let hash = query.hashes.get(position)?;
         match PrefixCursor::new(query.groups[i]).find(query.pool.index(), query.pool.blocks(), hash)

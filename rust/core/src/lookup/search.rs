@@ -1,8 +1,8 @@
-//! The longest hit on which all groups agree.
+//! Finds the longest hit on which all groups agree.
 //!
-//! Each group accepts the length so far or shortens it. After one has shortened it, the others are
-//! searched again, until none does (the fixed point of vLLM PR 31707). Lengths only fall, so the
-//! search ends.
+//! Each group accepts the current length or shortens it. After a group has shortened it, the other
+//! groups are searched again, until no group shortens it (the fixed point of vLLM PR 31707). The
+//! search ends because the length never grows.
 
 use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;
@@ -27,7 +27,7 @@ pub(crate) struct HitSearch<'a> {
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
     pub hit_alignment: usize,
-    /// The cached prefixes that are known already, in the order of `spec_groups`.
+    /// The cached prefixes that are already known, in the order of `spec_groups`.
     pub(crate) known_prefixes: Option<&'a [KnownPrefix]>,
 }
 
@@ -53,13 +53,13 @@ impl HitSearch<'_> {
         Ok(state.into_hit(self, length))
     }
 
-    /// Whether there are two specs, and every prefix of a hit of the first is a hit: the second
-    /// then only shortens what the first has.
+    /// Returns whether there are two specs, and for the first one every prefix of a hit is a hit.
+    /// Then the second one can only shorten the first one's hit.
     fn is_settled_in_one_round(&self) -> bool {
         self.spec_groups.len() == 2 && self.spec_groups[0].is_prefix_closed
     }
 
-    /// Returns the hit of each group by itself: blocks and lengths, per group.
+    /// Returns the hit of each group on its own: blocks and lengths, per group.
     pub(crate) fn per_group(&self, max_length: usize) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
         let mut blocks = vec![GroupBlocks::default(); self.groups.len()];
         let mut lengths = vec![0; self.groups.len()];
@@ -74,8 +74,8 @@ impl HitSearch<'_> {
         Ok((blocks, lengths))
     }
 
-    /// Returns the length to search for. With EAGLE it is one block more than that of the hit, because
-    /// the last block that matches is dropped.
+    /// Returns the length to search for. With EAGLE, the search is one block longer than the hit,
+    /// because the last matching block is dropped.
     fn search_length(&self, group: &SpecGroup, max_length: usize) -> usize {
         if !group.drops_eagle_block || group.eagle_margin == 0 {
             return max_length;
@@ -94,8 +94,8 @@ impl HitSearch<'_> {
             .longest_hit(&HitQuery { known_prefix, ..query })
     }
 
-    /// Updates the cached prefixes, as far as a search for `max_length` can read. Only groups of
-    /// which every prefix of a hit is a hit have one.
+    /// Updates the cached prefixes up to the end that a search for `max_length` can read. Only
+    /// groups for which every prefix of a hit is a hit have such a prefix.
     pub(crate) fn update_prefixes(
         &self,
         prefixes: &mut [CachedPrefix],
@@ -137,7 +137,8 @@ impl HitSearch<'_> {
 /// The hits of all groups so far.
 struct FixedPoint {
     hits: Vec<Option<GroupHit>>,
-    /// Whether the group's EAGLE drop has been applied at the current length; it is applied once.
+    /// Whether the group's EAGLE drop was already applied at the current length. It is applied
+    /// once.
     is_drop_verified: Vec<bool>,
     longest: usize,
 }
@@ -147,7 +148,8 @@ impl FixedPoint {
         Self { hits: vec![None; num_groups], is_drop_verified: vec![false; num_groups], longest: 0 }
     }
 
-    /// Searches each group once, for what the groups before it left of `length`.
+    /// Searches each group once. Each group starts from the length to which earlier groups cut
+    /// `length`.
     fn round(&mut self, search: &HitSearch<'_>, length: usize) -> Result<usize> {
         let mut length = length;
         for (i, group) in search.spec_groups.iter().enumerate() {
@@ -177,8 +179,8 @@ impl FixedPoint {
         Ok(found)
     }
 
-    /// Returns the hit with the blocks of every group, cut to the final length where a prefix of a
-    /// hit is a hit.
+    /// Returns the hit with the blocks of every group. Where every prefix of a hit is a hit, the
+    /// blocks are cut to the final length.
     fn into_hit(self, search: &HitSearch<'_>, length: usize) -> PrefixHit {
         let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
         for (group, hit) in search.spec_groups.iter().zip(self.hits) {

@@ -11,18 +11,20 @@ pub(crate) struct SpecGroup {
     pub groups: Vec<GroupId>,
     /// Tokens per block.
     pub block_size: usize,
-    /// Whether hits drop their last block.
+    /// Whether hits drop their last block, as EAGLE needs.
     pub drops_eagle_block: bool,
-    /// Tokens that such hits match beyond their end; 0 for states, which drop nothing.
+    /// The tokens that such hits match after their end; 0 for states, which drop nothing.
     pub(crate) eagle_margin: usize,
     /// Whether every prefix of a hit is a hit.
     pub is_prefix_closed: bool,
 }
 
 impl SpecGroup {
-    /// Gathers the groups that take part in prefix caching, the prefix-closed ones first, because
-    /// they bound the search in the others. A model's only group is gathered even if it takes no
-    /// part, because vLLM refuses look-ups past the hashes there too.
+    /// Gathers the groups that take part in prefix caching. Prefix-closed groups come first,
+    /// because they limit the search in the other groups.
+    ///
+    /// A model's only group is included even if it takes no part. vLLM refuses look-ups past the
+    /// hashes there, too.
     pub(crate) fn gather(groups: &[Group], rules: &CacheRules) -> Vec<Self> {
         let mut gathered: Vec<Self> = Vec::new();
         for group in groups.iter().filter(|group| group.is_cacheable || groups.len() == 1) {

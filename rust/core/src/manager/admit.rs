@@ -1,5 +1,5 @@
-//! Slots for a step of a request: its hit is attached, new blocks are allocated, and those that
-//! become full are cached.
+//! Allocates slots for a step of a request: attaches its hit, allocates new blocks and caches the
+//! blocks that become full.
 
 use super::Manager;
 use super::args::{AllocateArgs, Allocation};
@@ -13,7 +13,9 @@ use crate::retention::Admission;
 
 impl Manager {
     /// Allocates slots for a step of a request. Returns the new blocks of each group, or `None` if
-    /// too few blocks are free. An error changes nothing; `None` only releases what left a window.
+    /// too few blocks are free.
+    ///
+    /// An error changes nothing. With `None`, only blocks that left a window are released.
     pub fn allocate_slots(
         &mut self,
         request: &RequestView<'_>,
@@ -36,7 +38,8 @@ impl Manager {
         self.check_takes_hit(request.id, args.new_computed_blocks)?;
         let allocation = Allocation::new(request, args, &self.config);
         let refusal = self.check_step(&allocation).err();
-        // Too few free blocks come before a refusal, but a refused call must not release blocks.
+        // A lack of free blocks is reported before a refusal. But a refused call must not release
+        // blocks.
         if let Some(refusal) = &refusal
             && self.would_have_capacity(&allocation)
         {
@@ -84,7 +87,8 @@ impl Manager {
         Ok(Some(new_blocks))
     }
 
-    /// Makes the groups forget a request that was only asked about.
+    /// Removes a request from the groups' notes if the manager does not know it. Queries leave such
+    /// notes.
     pub(super) fn forget_unless_known(&mut self, request: RequestId) {
         if self.layout.has_unusual_tables && !self.knows(request) {
             self.groups.iter_mut().for_each(|group| group.end(request, &mut self.commands));
@@ -131,8 +135,8 @@ impl Manager {
         )))
     }
 
-    /// Checks that no group gets a hit that its kind refuses, for a request that holds blocks,
-    /// before capacity is looked at.
+    /// Checks that no group gets a hit that its kind refuses for a request with blocks. This check
+    /// comes before the capacity check.
     pub(super) fn check_takes_hit(&self, request: RequestId, hit: &[GroupBlocks]) -> Result<()> {
         if hit.is_empty() {
             return Ok(());
@@ -146,7 +150,7 @@ impl Manager {
         if groups.any(refuses) { Err(takes_no_hit()) } else { Ok(()) }
     }
 
-    /// Checks what would break tables, or make vLLM's manager fail half-way.
+    /// Checks for steps that would break tables or make vLLM's manager fail half-way.
     fn check_step(&self, allocation: &Allocation<'_>) -> Result<()> {
         let mut has_negative = allocation.args.reserved_blocks < 0;
         if self.layout.has_unusual_tables {
@@ -160,7 +164,7 @@ impl Manager {
     }
 
     /// Checks that each group can serve the step. Returns whether some group needs a negative
-    /// number of blocks, which hides as many that others take.
+    /// number of blocks. Such a number hides blocks that other groups take.
     fn check_groups(&self, allocation: &Allocation<'_>) -> Result<bool> {
         let &Allocation { request, args, step: ref demand, num_tokens_to_cache, .. } = allocation;
         self.reads(request.id).try_fold(false, |has_negative, (group, read)| {
@@ -177,7 +181,7 @@ impl Manager {
         })
     }
 
-    /// Checks that the hit and external tokens go with what the request holds.
+    /// Checks that the hit and the external tokens fit the blocks that the request holds.
     fn check_attachment(&self, allocation: &Allocation<'_>) -> Result<()> {
         let Allocation { request, args, step, .. } = allocation;
         let computed = step.total_computed_tokens;
@@ -212,7 +216,7 @@ impl Manager {
         self.check_ends_of_hit(&allocation.step, hit)
     }
 
-    /// Checks that no table would begin with null blocks far beyond the longest request.
+    /// Checks that no table would start with null blocks far past the longest request.
     fn check_null_blocks(&self, computed: usize) -> Result<()> {
         let max_model_len = self.config.max_model_len;
         let has_nulls = |group: &Group| group.is_state || group.skips != Skipped::Nothing;
@@ -224,8 +228,8 @@ impl Manager {
         )))
     }
 
-    /// Checks that the hit ends at a block boundary, or where a partial hit can, in each group that
-    /// attaches blocks of it.
+    /// Checks where the hit ends, in each group that attaches blocks of it. It must end at a block
+    /// boundary, or where a partial hit can end.
     fn check_ends_of_hit(&self, step: &SlotDemand<'_>, hit: &[GroupBlocks]) -> Result<()> {
         let num_local = step.num_local_computed_tokens;
         let computed = step.total_computed_tokens;
@@ -246,7 +250,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether the request has a block in some group whose tables start with those of a hit.
+    /// Returns whether the request has a block in some group whose tables start with the blocks of
+    /// a hit.
     fn holds_attachable(&self, held: &RequestBlocks) -> bool {
         let mut groups = self.groups.iter().zip(&held.groups);
         groups.any(|(group, in_group)| group.starts_with_hit && !in_group.blocks.is_empty())
@@ -255,7 +260,7 @@ impl Manager {
 
 impl RequestContext<'_> {
     /// Attaches the hit, then allocates blocks for external tokens. All groups attach their hits
-    /// first, so that no allocation evicts the hit of another group.
+    /// first, so that no allocation evicts another group's hit.
     fn attach(&mut self, args: &AllocateArgs<'_>, step: &SlotDemand<'_>) {
         if self.held.is_running() {
             return;
@@ -271,7 +276,8 @@ impl RequestContext<'_> {
     }
 }
 
-/// Whether a group attaches any block of a hit: one behind those that it skips.
+/// Returns whether a group attaches any block of a hit. It attaches only blocks after the skipped
+/// ones.
 fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
     group.starts_with_hit && hit.len() > group.num_skipped_blocks(computed)
 }

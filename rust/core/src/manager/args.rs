@@ -1,68 +1,69 @@
-//! The arguments of an allocation, and what follows from them.
+//! The arguments of an allocation, and values computed from them.
 
 use super::config::ManagerConfig;
 use crate::group::SlotDemand;
 use crate::request::{GroupBlocks, RequestView};
 
-/// Arguments of [`crate::Manager::allocate_slots`]. Counts are in tokens unless called blocks.
+/// Arguments of [`crate::Manager::allocate_slots`]. Counts are in tokens unless the name says
+/// blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocateArgs<'a> {
-    /// Tokens to compute in this step, unverified draft tokens included.
+    /// Tokens to compute in this step, including unverified draft tokens.
     pub num_new_tokens: usize,
-    /// Tokens of the hit to attach.
+    /// The length of the hit to attach.
     pub num_new_computed_tokens: usize,
-    /// The blocks of that hit, one table per group; empty for no hit.
+    /// The blocks of this hit, one table per group; empty for no hit.
     pub new_computed_blocks: &'a [GroupBlocks],
-    /// Slots for draft tokens beyond `num_new_tokens`.
+    /// Slots for draft tokens in addition to `num_new_tokens`.
     pub num_lookahead_tokens: usize,
-    /// Tokens beyond the hit whose KV a connector brings.
+    /// Tokens after the hit whose KV a connector brings.
     pub num_external_computed_tokens: usize,
-    /// Encoder tokens that a request attends to, given when it is admitted.
+    /// Encoder tokens that the request attends to. Given when the request is admitted.
     pub num_encoder_tokens: usize,
-    /// Whether a later call caches the blocks, once a transfer has filled them.
+    /// Whether the blocks are cached by a later call, after a transfer has filled them.
     pub delay_cache_blocks: bool,
     /// Whether the request is refused if its whole sequence does not fit now.
     pub full_sequence_must_fit: bool,
-    /// Free blocks that the allocation leaves to others. Negative where those others will release
-    /// blocks, as tables of states do.
+    /// Free blocks that the allocation leaves to other requests. Negative if those requests will
+    /// release blocks, as tables of states do.
     pub reserved_blocks: isize,
-    /// Whether other requests are scheduled, so that the watermark applies to a waiting one.
+    /// Whether other requests are scheduled. Then the watermark applies to a waiting request.
     pub has_scheduled_reqs: bool,
     /// Ids of groups whose external blocks are not zeroed, because a transfer fills them.
     pub skip_zeroing_group_ids: &'a [usize],
 }
 
 impl AllocateArgs<'_> {
-    /// Whether a hit, or blocks for external tokens, are to be attached.
+    /// Returns whether the step attaches a hit or blocks for external tokens.
     pub(super) fn attaches(&self) -> bool {
         !self.new_computed_blocks.is_empty() || self.num_external_computed_tokens > 0
     }
 
-    /// Returns the computed tokens whose blocks this manager has.
+    /// Returns the number of computed tokens whose blocks this manager has.
     pub(super) fn num_local(&self, request: &RequestView<'_>) -> usize {
         request.num_computed_tokens.saturating_add(self.num_new_computed_tokens)
     }
 
-    /// Returns the computed tokens, external ones included.
+    /// Returns the number of computed tokens, including external ones.
     pub(super) fn total_computed(&self, request: &RequestView<'_>) -> usize {
         self.num_local(request).saturating_add(self.num_external_computed_tokens)
     }
 
-    /// Returns the computed tokens after the step.
+    /// Returns the number of computed tokens after the step.
     pub fn num_final(&self, request: &RequestView<'_>) -> usize {
         self.total_computed(request).saturating_add(self.num_new_tokens)
     }
 }
 
-/// One allocation: a request, the arguments, and what follows from both. Counts in tokens.
+/// One allocation: a request, the arguments, and values computed from both. Counts are in tokens.
 pub(super) struct Allocation<'a> {
     pub request: &'a RequestView<'a>,
     pub args: &'a AllocateArgs<'a>,
-    /// Computed tokens, external ones included, at most `max_model_len`.
+    /// Computed tokens, including external ones, at most `max_model_len`.
     pub(crate) total_computed: usize,
-    /// What the step needs slots for.
+    /// The tokens for which the step needs slots.
     pub step: SlotDemand<'a>,
-    /// Tokens to cache at the end of the step, if the step caches any.
+    /// The number of tokens to cache at the end of the step, if the step caches any.
     pub(crate) num_tokens_to_cache: Option<usize>,
 }
 
@@ -86,14 +87,14 @@ impl<'a> Allocation<'a> {
             prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
             ..SlotDemand::default()
         };
-        // Draft tokens may be rejected: only final ones are cached.
+        // Draft tokens can be rejected, so only final tokens are cached.
         let num_tokens_to_cache = (config.enable_caching && !args.delay_cache_blocks)
             .then(|| num_final.min(request.num_tokens).min(max_model_len));
         Self { request, args, total_computed, step, num_tokens_to_cache }
     }
 
-    /// Returns the computed tokens without those of steps in flight, which may still read blocks
-    /// before them.
+    /// Returns the number of computed tokens, without tokens of steps in flight. Steps in flight
+    /// can still read blocks before their tokens.
     pub(super) fn num_processed(&self) -> usize {
         let in_flight = self.request.num_in_flight_tokens;
         self.total_computed.cast_signed().wrapping_sub(in_flight).max(0).cast_unsigned()

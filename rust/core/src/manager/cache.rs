@@ -1,4 +1,4 @@
-//! Caching of full blocks: which of a request's computed tokens a later hit can match.
+//! Caches full blocks: the computed tokens of a request that a later hit can match.
 
 use super::Manager;
 use super::context::RequestContext;
@@ -8,8 +8,8 @@ use crate::request::{GroupBlocks, HeldBlocks, RequestId, RequestView};
 use crate::retention::{ActivePolicy, CacheRules, RetentionMask};
 
 impl Manager {
-    /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
-    /// Returns an error, and caches nothing, if a group lacks blocks for them.
+    /// Caches the blocks of a request that are full after `num_computed_tokens` are computed. If a
+    /// group lacks blocks for these tokens, returns an error and caches nothing.
     pub fn cache_blocks(
         &mut self,
         request: &RequestView<'_>,
@@ -43,7 +43,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Returns the prefix tokens of a request that every cacheable group has cached.
+    /// Returns how many tokens of a request's prefix every cacheable group has cached.
     pub fn estimate_cached_tokens(&self, request: RequestId) -> Result<usize> {
         let held = self.blocks_of(request)?;
         let blocks = self.pool.blocks();
@@ -57,7 +57,7 @@ impl Manager {
     }
 
     /// Returns the index of the first hash of a request that an allocation or
-    /// [`Self::cache_blocks`] may read, if the request attaches the blocks of `hit`.
+    /// [`Self::cache_blocks`] can read, if the request attaches the blocks of `hit`.
     pub fn first_hash_needed(
         &self,
         request: RequestId,
@@ -73,8 +73,8 @@ impl Manager {
             let attached = hit.get(id).map_or(0, GroupBlocks::len);
             let cached =
                 in_group.and_then(|in_group| in_group.num_cached_blocks).unwrap_or(attached);
-            // The block in which a hit ends is cached again when it is full, and a state may be hit
-            // at another boundary than the one where it was cached.
+            // The block in which a hit ends is cached again when it is full. A state can be hit at
+            // another boundary than where it was cached.
             match (group.is_state, group.has_partial_hits) {
                 (true, _) => (cached.saturating_sub(1) * group.block_size).min(num_computed_tokens),
                 (false, true) => cached.saturating_sub(1) * group.block_size,
@@ -84,17 +84,17 @@ impl Manager {
         let cacheable = self.groups.iter().filter(|group| group.is_cacheable);
         let first = cacheable.map(cached_tokens).min().unwrap_or(0).min(num_prompt_tokens);
         // The end of the prompt is cached separately, and events name the hash before the stored
-        // ones: that is at most three hashes before the prompt's last one, and more if a hash
-        // covers tokens behind its block.
+        // ones. So an allocation reads at most three hashes before the prompt's last one. It reads
+        // more if a hash covers tokens after its block.
         let size = self.retention.rules().hash_block_size;
         let below = 3 + self.retention.rules().num_hash_lookahead_tokens.div_ceil(size);
         (first / size).min(num_hashes).saturating_sub(below)
     }
 
-    /// Returns how many leading hashes an allocation may read that ends with `num_tokens` computed
+    /// Returns how many leading hashes an allocation can read that ends with `num_tokens` computed
     /// tokens.
     pub fn num_hashes_needed(&self, num_tokens: usize) -> usize {
-        // A state may be cached at the end of an earlier step.
+        // A state can be cached at the end of an earlier step.
         match self.groups.iter().any(|group| group.is_state) {
             true => usize::MAX,
             false => num_tokens.div_ceil(self.retention.rules().hash_block_size),
@@ -103,7 +103,7 @@ impl Manager {
 }
 
 impl RequestContext<'_> {
-    /// Caches the blocks that are full once `num_computed_tokens` are computed.
+    /// Caches the blocks that are full after `num_computed_tokens` are computed.
     pub(super) fn cache(
         &mut self,
         retention: &ActivePolicy,
@@ -123,8 +123,9 @@ impl RequestContext<'_> {
     }
 }
 
-/// Returns how many computed tokens of a request a later hit can match in a group: those up to the
-/// last aligned boundary, and with EAGLE one block more, but never tokens that may be computed again.
+/// Returns how many computed tokens of a request a later hit can match in a group: the tokens up to
+/// the last aligned boundary, with EAGLE one block more. Tokens that may be computed again do not
+/// count.
 pub(super) fn num_cacheable_tokens(
     rules: &CacheRules,
     group: &Group,
@@ -145,8 +146,8 @@ pub(super) fn num_cacheable_tokens(
     }
 }
 
-/// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that are
-/// to be cached.
+/// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that
+/// will be cached.
 fn check_blocks_to_cache(
     caching: GroupCaching<'_>,
     in_group: Option<&HeldBlocks>,

@@ -1,4 +1,4 @@
-//! Capacity checks: whether enough blocks are free for what a request needs.
+//! Checks the capacity: whether enough blocks are free for a request's needs.
 
 use super::Manager;
 use super::args::Allocation;
@@ -8,12 +8,12 @@ use crate::group::{Group, NeededBlocks, ReadContext, SlotDemand};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
 
-/// The most tokens that a demand may be about, because numbers of blocks are added up with a sign.
+/// The largest number of tokens in a demand. Numbers of blocks are added as signed numbers.
 const MAX_TOKENS: usize = usize::MAX / 4;
 
 impl Manager {
-    /// Returns how many blocks leave the free ones when a request gets what it demands: new blocks,
-    /// and free blocks of the hit. The number is negative where a table is longer than the request
+    /// Returns how many blocks leave the free blocks when a request's demand is met: new blocks,
+    /// and free blocks of the hit. The number is negative if a table is longer than the request
     /// needs.
     pub fn get_num_blocks_to_allocate(
         &mut self,
@@ -40,13 +40,15 @@ impl Manager {
         }
     }
 
-    /// Whether enough blocks are free for this step, once [`Self::release_before_step`] was called.
+    /// Returns whether enough blocks are free for this step. [`Self::release_before_step`] must
+    /// have been called.
     pub(super) fn has_capacity_for_step(&self, allocation: &Allocation<'_>) -> bool {
         self.fits(allocation.request.id, &allocation.step, self.num_reserved(allocation))
     }
 
-    /// Whether enough blocks would be free for the whole request, if it must fit, and for this step
-    /// after [`Self::release_before_step`].
+    /// Returns whether enough blocks would be free for this step after
+    /// [`Self::release_before_step`]. If the whole request must fit, also checks the blocks for the
+    /// whole request.
     #[cold]
     pub(super) fn would_have_capacity(&self, allocation: &Allocation<'_>) -> bool {
         if !self.has_capacity_for_whole(allocation) {
@@ -57,7 +59,8 @@ impl Manager {
         needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
     }
 
-    /// Whether enough blocks are free for the whole request, if it must fit.
+    /// Returns whether enough blocks are free for the whole request. Returns true if it need not
+    /// fit.
     pub(super) fn has_capacity_for_whole(&self, allocation: &Allocation<'_>) -> bool {
         let &Allocation { request, args, total_computed, .. } = allocation;
         if !args.full_sequence_must_fit {
@@ -74,8 +77,8 @@ impl Manager {
         self.fits(request.id, &whole, self.num_watermark(allocation))
     }
 
-    /// Whether a demand leaves `num_reserved` blocks free. Counts every block of the hit as free
-    /// first: only if that does not fit is each block looked at.
+    /// Returns whether a demand leaves `num_reserved` blocks free. At first counts every block of
+    /// the hit as free. Only if that does not fit, looks at each block.
     fn fits(&self, request: RequestId, demand: &SlotDemand<'_>, num_reserved: isize) -> bool {
         let num_free_blocks = self.pool.num_free_blocks();
         let fits = |needed: isize| needed.saturating_add(num_reserved) <= num_free_blocks;
@@ -86,7 +89,7 @@ impl Manager {
         ) || fits(self.num_needed(request, demand))
     }
 
-    /// Returns how many blocks leave the free ones when a demand is met.
+    /// Returns how many blocks leave the free blocks when a demand is met.
     fn num_needed(&self, request: RequestId, demand: &SlotDemand<'_>) -> isize {
         self.sum_demands(request, demand, |pool, needed| {
             needed.new + num_free(needed.attached, pool)
@@ -104,7 +107,7 @@ impl Manager {
         counts.fold(0, isize::saturating_add)
     }
 
-    /// Returns the groups, each with what it reads of a request.
+    /// Yields each group with the data of a request that it reads.
     #[inline]
     pub(super) fn reads(
         &self,
@@ -118,7 +121,7 @@ impl Manager {
         })
     }
 
-    /// Notes which states inside the chunk of a demand are to be kept.
+    /// Notes which states inside the chunk of a demand will be kept.
     #[cold]
     fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
         let Self { groups, requests, pool, retention, .. } = self;
@@ -129,8 +132,8 @@ impl Manager {
         }
     }
 
-    /// Checks that the blocks that the step takes are there, where a negative reserve, or a group
-    /// that needs a negative number, hides that they are not.
+    /// Checks that enough blocks are free for the step. A negative reserve, or a group that needs a
+    /// negative number of blocks, can hide that they are not.
     #[cold]
     pub(super) fn check_free_for_step(&self, allocation: &Allocation<'_>) -> Result<()> {
         let &Allocation { request, ref step, .. } = allocation;
@@ -143,9 +146,9 @@ impl Manager {
         }
     }
 
-    /// Checks that blocks are free for a request that counts tokens as computed without holding
-    /// their blocks. The demand leaves out skipped blocks, but the table of a request that holds
-    /// none is filled from position 0.
+    /// Checks that blocks are free for a request that counts tokens as computed but does not hold
+    /// their blocks. The demand leaves out skipped blocks, but the table of a request without
+    /// blocks is filled from position 0.
     #[cold]
     pub(super) fn check_free_for_skipped(&self, allocation: &Allocation<'_>) -> Result<()> {
         let Allocation { request, step, .. } = allocation;
@@ -167,8 +170,8 @@ impl Manager {
         self.check_free_after_release(needed, allocation)
     }
 
-    /// Checks that blocks are free for what external tokens need beyond the demand, which counts
-    /// one state for the end of the step only.
+    /// Checks that blocks are free for external tokens that need more than the demand. The demand
+    /// counts only one state, for the end of the step.
     pub(super) fn check_free_for_external(
         &self,
         request: RequestId,
@@ -194,7 +197,7 @@ impl Manager {
         self.pool.check_free(beyond.max(0) as usize)
     }
 
-    /// Returns how many blocks become free when those that left a window are released.
+    /// Returns how many blocks become free when blocks that left a window are released.
     fn num_to_release(&self, allocation: &Allocation<'_>) -> isize {
         let id = allocation.request.id;
         let Some(held) = self.requests.get(&id) else { return 0 };
@@ -211,7 +214,7 @@ impl Manager {
         released.count() as isize
     }
 
-    /// Returns how many free blocks the step leaves to others.
+    /// Returns how many free blocks the step leaves to other requests.
     fn num_reserved(&self, allocation: &Allocation<'_>) -> isize {
         self.num_watermark(allocation).saturating_add(allocation.args.reserved_blocks)
     }
@@ -229,7 +232,7 @@ fn num_free(hit: &[BlockId], pool: &BlockPool) -> isize {
     hit.iter().filter(is_free).count() as isize
 }
 
-/// Checks that the blocks for a demand's tokens can be counted.
+/// Checks that the blocks for a demand's tokens can be counted without overflow.
 fn check_counts(demand: &SlotDemand<'_>) -> Result<()> {
     let counts = [demand.num_tokens, demand.num_tokens_main_model, demand.num_encoder_tokens];
     match counts.into_iter().find(|&tokens| tokens > MAX_TOKENS) {

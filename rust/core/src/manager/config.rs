@@ -7,56 +7,59 @@ use crate::retention::Policy;
 /// The configuration of a manager. Lengths and sizes are in tokens unless they are called blocks.
 #[derive(Clone, Debug)]
 pub struct ManagerConfig {
-    /// Blocks of the pool, the null block included.
+    /// The number of blocks in the pool, including the null block.
     pub num_blocks: usize,
     /// The KV cache groups.
     pub groups: Vec<GroupSpec>,
-    /// Length of the longest sequence.
+    /// The length of the longest sequence.
     pub max_model_len: usize,
-    /// Tokens of which the length of a hit in a hybrid model is a multiple; the least common
-    /// multiple of the block sizes if not given.
+    /// In a hybrid model, the length of a hit is a multiple of this many tokens. If not given, it
+    /// is the least common multiple of the block sizes.
     pub scheduler_block_size: Option<usize>,
-    /// Tokens per block hash; the greatest common divisor of the block sizes if not given.
+    /// Tokens per block hash. If not given, it is the greatest common divisor of the block sizes.
     pub hash_block_size: Option<usize>,
-    /// Most tokens of a request whose output is not processed yet; `max_model_len` if not given.
+    /// The most tokens of a request in steps whose output is not processed yet. If not given, it is
+    /// `max_model_len`.
     pub max_in_flight_tokens: Option<usize>,
     /// Whether blocks are cached.
     pub enable_caching: bool,
-    /// Whether hits drop their last block in the EAGLE groups, or in all groups if none is one.
+    /// Whether hits drop their last block in the EAGLE groups. If no group is an EAGLE group, hits
+    /// drop it in all groups.
     pub use_eagle: bool,
     /// Whether hits drop their last block in the EAGLE groups even without `use_eagle` (vLLM before
     /// 0.33.0).
     pub drops_flagged_groups: bool,
-    /// Ranks of decode context parallelism, which divide each block of most groups among them.
+    /// The number of ranks of decode context parallelism. They divide each block of most groups
+    /// among them.
     pub dcp_world_size: usize,
-    /// Tokens behind a block that its hash covers.
+    /// The number of tokens after a block that the block's hash covers, too.
     pub num_hash_lookahead_tokens: usize,
-    /// Whether states are kept at shared-prefix boundaries inside a block, where hits drop a block.
+    /// Whether states at shared-prefix boundaries inside a block are kept, if hits drop a block.
     pub enable_mamba_shared_prefix_checkpoint: bool,
-    /// Whether a state that is already cached at the end of its prompt is cached there again (vLLM
+    /// Whether the state at the end of a prompt is cached there again if it is already cached (vLLM
     /// before 0.33.0).
     pub recaches_known_tail: bool,
-    /// Prompt tokens that a multi-module MTP drafter reads ahead of a chunk.
+    /// The number of prompt tokens that a multi-module MTP drafter reads after a chunk.
     pub num_prefill_lookahead: usize,
     /// Whether the manager records events.
     pub enable_events: bool,
-    /// Share of the pool, from 0 to below 1, that stays free when a waiting request is admitted
-    /// beside running ones.
+    /// The share of the pool, from 0 to below 1, that stays free when a waiting request is admitted
+    /// while other requests run.
     pub watermark: f64,
     /// Whether the worker zeroes newly allocated blocks.
     pub needs_zeroing: bool,
     /// Whether retention with EAGLE also caches the tail one block before a shared-prefix boundary
-    /// (vLLM from 0.33.0 on).
+    /// (vLLM since 0.33.0).
     pub keep_tail_below_boundary: bool,
     /// Whether the pool records observations for a metrics collector; see
     /// [`crate::pool::Observation`].
     pub observe: bool,
-    /// Which blocks stay cached, and in which order they are evicted.
+    /// The policy that decides which blocks stay cached and in which order they are evicted.
     pub policy: Policy,
 }
 
 impl ManagerConfig {
-    /// Returns a configuration whose other fields have their defaults.
+    /// Returns a configuration with these values. Its other fields have their defaults.
     pub fn new(num_blocks: usize, groups: Vec<GroupSpec>, max_model_len: usize) -> Self {
         Self {
             num_blocks,
@@ -82,7 +85,7 @@ impl ManagerConfig {
         }
     }
 
-    /// Checks that the pool has room for the null block and a block in each group.
+    /// Checks that the pool is large enough for the null block and one block per group.
     pub fn check_holds_a_request(&self) -> Result<()> {
         let least = self.groups.len() + 1;
         if self.num_blocks >= least {

@@ -1,4 +1,5 @@
-//! The context of a call about one request: its blocks, and what the groups change for it.
+//! The context of a call for one request: its blocks, and the parts of the manager that groups
+//! change.
 
 use crate::group::{Group, StepContext, WorkerCommands};
 use crate::pool::BlockPool;
@@ -13,7 +14,7 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// Makes a call for each group, with the request's table in it.
+    /// Calls a function for each group, with the request's table in the group.
     #[inline]
     pub(super) fn each<T>(
         &mut self,

@@ -1,6 +1,6 @@
-//! Direct writes of a caller to block tables and the free queue. A write that would break an
-//! invariant is refused and names it. Whether several writes together make a valid table is checked
-//! before the next call about the request.
+//! Lets callers write directly to block tables and the free queue. A write that would break an
+//! invariant is refused, and the error names the invariant. The next call for the request checks
+//! whether all writes together make a valid table.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::pool::QueueEnd;
 use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks, RequestId};
 
-/// Requests whose tables were written directly.
+/// The requests whose tables were written directly.
 #[derive(Debug, Default)]
 pub(crate) struct DirectWrites {
-    /// Whether the writes to a request's tables still have to be checked.
+    /// Whether the writes to a request's tables are still unchecked.
     is_unchecked: HashMap<RequestId, bool>,
 }
 
@@ -32,7 +32,7 @@ impl DirectWrites {
 impl Manager {
     /// Replaces the table of a request in a group. The manager knows the request from then on.
     /// Returns [`Error::Block`] if a block is in the table twice, is free, or has no reference left
-    /// for it.
+    /// for the table.
     pub fn write_table(
         &mut self,
         request: RequestId,
@@ -46,8 +46,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Sets how many leading blocks of a request count as cached in a group: `None` for a request
-    /// that has neither attached a hit nor cached a block there.
+    /// Sets how many leading blocks of a request count as cached in a group. `None` means that the
+    /// request has neither attached a hit nor cached a block there.
     pub fn write_num_cached(
         &mut self,
         request: RequestId,
@@ -66,8 +66,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Forgets a request that has neither blocks nor a count of cached blocks in any group. Returns
-    /// whether it did.
+    /// Removes a request if it has neither blocks nor a count of cached blocks in any group.
+    /// Returns whether it did.
     pub fn forget_if_empty(&mut self, request: RequestId) -> bool {
         let is_empty =
             |group: &HeldBlocks| group.blocks.is_empty() && group.num_cached_blocks.is_none();
@@ -75,7 +75,7 @@ impl Manager {
         is_empty && self.remove_request(request).is_ok()
     }
 
-    /// Whether the tables of a request were written directly and not checked since.
+    /// Returns whether a request's tables were written directly and have not been checked since.
     #[inline]
     pub fn has_unchecked_writes(&self, request: RequestId) -> bool {
         !self.direct_writes.is_unchecked.is_empty()
@@ -87,8 +87,8 @@ impl Manager {
         self.direct_writes.is_unchecked.insert(request, false);
     }
 
-    /// Puts blocks that were taken out of the free queue back at one of its ends, in the order
-    /// given.
+    /// Puts blocks that were taken out of the free queue back at one of its ends, in the given
+    /// order.
     pub fn enqueue(&mut self, blocks: &[BlockId], end: QueueEnd) -> Result<()> {
         self.check_ids(blocks)?;
         let given = blocks.iter().copied().collect();
@@ -116,7 +116,7 @@ impl Manager {
         &mut self.requests.entry(request).or_insert_with(new).groups[group]
     }
 
-    /// Checks that each block is in the table once and has a reference for it.
+    /// Checks that each block is in the table once, and that it has a reference for it.
     fn check_references(&self, request: RequestId, group: usize, blocks: &[BlockId]) -> Result<()> {
         let refused = |block: BlockId, why: String| {
             Err(Error::Block(format!("block {block} cannot be in the table: {why} (invariant 6)")))
@@ -149,7 +149,8 @@ impl Manager {
         }
     }
 
-    /// Returns the requests that hold any of these blocks, once for each table that has one.
+    /// Returns the requests that hold any of these blocks, with one entry per table that has the
+    /// block.
     fn holders_of(&self, blocks: &HashSet<BlockId>) -> Vec<(BlockId, RequestId)> {
         let mut holders = Vec::new();
         for (&request, held) in &self.requests {

@@ -1,4 +1,4 @@
-//! What follows from a configuration: groups, sizes and caching rules.
+//! Derives groups, sizes and caching rules from a configuration.
 
 use super::config::ManagerConfig;
 use crate::block::GroupId;
@@ -7,19 +7,19 @@ use crate::group::{Group, GroupData, GroupSpec, Kind, PartialHits, declaration};
 use crate::lookup::SpecGroup;
 use crate::retention::{ActivePolicy, CacheRules, TailShape};
 
-/// Sizes, in tokens, and rules that follow from a checked configuration.
+/// Sizes, in tokens, and rules that a checked configuration determines.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) spec_groups: Vec<SpecGroup>,
-    /// Tokens of which the length of a hit is a multiple.
+    /// The length of a hit is a multiple of this many tokens.
     pub hit_alignment: usize,
     pub watermark_blocks: usize,
-    /// Whether any group has other tables than the usual ones.
+    /// Whether any group has tables other than the usual ones.
     pub(crate) has_unusual_tables: bool,
 }
 
 impl Layout {
-    /// Returns what follows from a configuration, its groups, and its retention policy, or
+    /// Returns the layout of a configuration, its groups and its retention policy, or
     /// [`Error::Config`].
     pub(super) fn new(config: &ManagerConfig) -> Result<(Self, Vec<Group>, ActivePolicy)> {
         GroupSpec::positive("dcp_world_size", config.dcp_world_size)?;
@@ -90,7 +90,7 @@ impl Layout {
 }
 
 /// Returns the groups of a configuration. With EAGLE, hits drop their last block in the EAGLE
-/// groups, or in all groups if none is one.
+/// groups. If no group is an EAGLE group, hits drop it in all groups.
 fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     let none_marked = !config.groups.iter().any(|group| group.is_eagle_group);
     let drops = config.use_eagle || config.drops_flagged_groups && !none_marked;
@@ -98,7 +98,7 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
     let group = |(id, spec): (usize, &GroupSpec)| {
         let declaration = declaration(spec)?;
         let kind = Kind::new(spec)?;
-        // A state is there whole from the first step on.
+        // A state is whole from the first step on.
         let max_admission_blocks = match declaration.is_state {
             true => None,
             false => kind.skips().max_blocks(spec.block_size, max_in_flight, config.max_model_len),
@@ -125,10 +125,10 @@ fn tail_shapes(groups: &[Group]) -> Vec<TailShape> {
     groups.iter().map(|group| group.tail_shape()).collect()
 }
 
-/// Whether hits can end inside blocks: some kind asks for it, and each other kind supports it or
-/// has blocks of one hash.
+/// Returns whether hits can end inside blocks: some kind wants it, and each other kind supports it
+/// or has blocks of one hash.
 fn has_partial_hits(config: &ManagerConfig, groups: &[Group], hash_block_size: usize) -> bool {
-    // The blocks of the other groups are larger where ranks divide them.
+    // Blocks of the other groups are larger if ranks divide them.
     let is_larger = |block_size: usize| match config.dcp_world_size {
         1 => block_size > hash_block_size,
         _ => block_size >= hash_block_size,
@@ -150,7 +150,8 @@ fn share_hashes(groups: &[Group]) -> bool {
     sizes.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Lets groups that are looked up together drop their last block together, and no others.
+/// Makes groups that are looked up together drop their last block together. No other groups drop
+/// it.
 fn drop_together(groups: &mut [Group], spec_groups: &[SpecGroup]) {
     groups.iter_mut().for_each(|group| group.set_drops_eagle_block(false));
     for spec_group in spec_groups {
@@ -237,7 +238,7 @@ fn num_reprefillable_tokens(config: &ManagerConfig, scheduler_block_size: usize)
     Ok(config.num_prefill_lookahead.saturating_sub(1))
 }
 
-/// Whether there are draft layers.
+/// Returns whether the model has draft layers.
 fn has_draft(config: &ManagerConfig) -> bool {
     config.use_eagle || config.groups.iter().any(|group| group.is_eagle_group)
 }

@@ -1,4 +1,4 @@
-//! Look-ups: the longest cached prefix of a request.
+//! Looks up the longest cached prefix of a request.
 
 use super::Manager;
 use crate::error::{Error, Result};
@@ -9,8 +9,8 @@ use crate::lookup::{
 use crate::request::{GroupBlocks, HashSource, RequestId, RequestView};
 
 impl Manager {
-    /// Returns the longest cached prefix of a request, at most `max_length` tokens long. A repeated
-    /// call for a request that still waits reads only what changed since the last one.
+    /// Returns the longest cached prefix of a request, at most `max_length` tokens long. If the
+    /// request is still waiting, a repeated call reads only the changes since the last call.
     pub fn get_computed_blocks(
         &mut self,
         request: RequestId,
@@ -45,7 +45,7 @@ impl Manager {
         self.pool.index_mut().removals_mut().keep(true);
         self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
         let known: Vec<_> = match hashes.is_chain() && self.add_to_trie(&mut prefixes) {
-            // The trie serves the next look-up as well.
+            // The trie also serves the next look-up.
             true => {
                 std::mem::take(&mut prefixes).into_iter().map(CachedPrefix::into_known).collect()
             }
@@ -60,7 +60,7 @@ impl Manager {
         Ok(hit)
     }
 
-    /// Adds cached prefixes to the prefix trie, and returns whether all are in it then.
+    /// Adds cached prefixes to the prefix trie. Returns whether all of them are in it then.
     fn add_to_trie(&mut self, prefixes: &mut [CachedPrefix]) -> bool {
         let Self { layout, pool, .. } = self;
         let closed = layout.spec_groups.iter().zip(prefixes).filter(|(g, _)| g.is_prefix_closed);
@@ -68,8 +68,8 @@ impl Manager {
         added.fold(true, |all, added| all & added)
     }
 
-    /// Forgets the look-up of a request that ends while it waits. Admission and release do so for
-    /// all others.
+    /// Removes the memo of a request that ends while it waits. For other requests, admission and
+    /// release remove it.
     pub fn forget_lookup(&mut self, request: RequestId) {
         if self.memos.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl Manager {
         self.pool.index_mut().removals_mut().keep(self.memos.has_prefixes());
     }
 
-    /// Returns the longest prefix of a chain of hashes that every group can continue from, at most
+    /// Returns the longest prefix of a chain of hashes from which every group can continue, at most
     /// `max_length` tokens long.
     pub fn find_longest_hit(
         &self,
@@ -96,8 +96,8 @@ impl Manager {
         }
     }
 
-    /// Returns, for every group, the blocks and the length in tokens of the longest prefix that it
-    /// alone can continue from.
+    /// Returns the longest prefix from which each group alone can continue: the blocks and the
+    /// length in tokens, for every group.
     pub fn find_longest_hit_per_group(
         &self,
         hashes: &dyn HashSource,
@@ -106,9 +106,11 @@ impl Manager {
         self.hit_search(hashes).per_group(max_length)
     }
 
-    /// Returns the longest prefix that full attention alone can continue from, for a request whose
-    /// missing states a connector may bring. Returns `None` if the groups have to agree on a hit:
-    /// in a model without states, or if another group's hit is longer than full attention's.
+    /// Returns the longest prefix from which the full-attention groups can continue, for a request
+    /// whose missing states a connector can bring.
+    ///
+    /// Returns `None` if the groups must agree on a hit: in a model without states, or if another
+    /// group's hit is longer than full attention's.
     pub fn find_deepest_hit(
         &self,
         hashes: &dyn HashSource,
@@ -143,8 +145,8 @@ impl Manager {
         vec![GroupBlocks::default(); self.groups.len()]
     }
 
-    /// Returns a hit, one table per group, cut to its first `num_computed_tokens` tokens, or
-    /// [`Error::Precondition`] unless they are a multiple of every block size within the hit.
+    /// Returns a hit, one table per group, cut to its first `num_computed_tokens` tokens. Returns
+    /// [`Error::Precondition`] if they are not a multiple of every block size or exceed the hit.
     pub fn truncated(
         &self,
         hit: &[GroupBlocks],
@@ -160,14 +162,14 @@ impl Manager {
         let cut = |(group, blocks): (&Group, &GroupBlocks)| {
             let mut blocks = blocks.clone();
             let is_aligned = num_computed_tokens.is_multiple_of(group.block_size);
-            // The block size of an uncached group may not divide the length of a hit.
+            // The block size of an uncached group need not divide the length of a hit.
             let is_cut = group.is_cacheable || !group.covers_tokens;
             let len = match is_cut {
                 true if is_aligned => Some(num_computed_tokens / group.block_size),
                 true => None,
                 false => Some(0).filter(|_| blocks.is_empty()),
             };
-            // A connector may bring a state that is missing here.
+            // A connector can bring a state that is missing here.
             let is_held = |&len: &usize| group.is_state || len <= blocks.len();
             let Some(len) = len.filter(is_held).map(|len| len.min(blocks.len())) else {
                 return Err(Error::Precondition(format!(
@@ -190,7 +192,7 @@ impl Manager {
         }
         let size = self.retention.rules().hash_block_size;
         let reported = || self.groups.iter().zip(&*hit.blocks).filter(|(_, b)| !b.is_empty());
-        // As in vLLM, blocks count as long as one rank's share of them.
+        // As in vLLM, a block counts as long as one rank's share of it.
         let target = |group: &Group, blocks| CacheTarget {
             block_size: group.spec.block_size,
             ..CacheTarget::new(group, size, request, blocks)

@@ -1,28 +1,28 @@
-//! What a manager remembers besides its pool and its block tables, so that another implementation
-//! can continue in the same state.
+//! The manager's state in addition to its pool and its block tables. With it, another
+//! implementation can continue from the same state.
 
 use super::Manager;
 use crate::block::{BlockHash, BlockId, GroupId};
 use crate::group::{AlignedStates, Offload, TableRecord};
 use crate::request::RequestId;
 
-/// What is remembered of one group.
+/// The state that the manager keeps for one group.
 #[derive(Clone, Debug)]
 pub struct GroupMemory {
     /// Blocks to zero.
     pub to_zero: Vec<BlockId>,
-    /// Blocks to copy, as pairs of source and target.
+    /// Blocks to copy, as pairs (source, target).
     pub copies: Vec<(BlockId, BlockId)>,
-    /// Blocks that a connector may read.
+    /// Blocks that a connector can read.
     pub offloads: Vec<Offload>,
-    /// Hashes of states that this step computes.
+    /// Hashes of the states that this step computes.
     pub cached_this_step: Vec<BlockHash>,
-    /// Records of tables of states.
+    /// The records of the tables of states.
     pub records: Vec<(RequestId, TableRecord)>,
 }
 
 impl Manager {
-    /// Returns what is remembered of a group.
+    /// Returns the state that the manager keeps for a group.
     pub fn memory_of(&self, group: GroupId) -> GroupMemory {
         let states = self.groups[usize::from(group)].states();
         GroupMemory {

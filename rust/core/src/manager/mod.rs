@@ -1,9 +1,9 @@
 //! The KV cache manager of a scheduler, in the order of a request's life.
 //!
 //! [`Manager::get_computed_blocks`] finds the longest cached prefix of a request.
-//! [`Manager::allocate_slots`] admits the request with that hit and then serves each step: it
+//! [`Manager::allocate_slots`] admits the request with that hit. Then it serves each step: it
 //! releases blocks that left a window, allocates new ones and caches those that became full.
-//! [`Manager::free`] releases every block. Decisions are those of vLLM 0.33.0.
+//! [`Manager::free`] releases every block. The manager makes the same decisions as vLLM 0.33.0.
 
 mod admit;
 mod cache;
@@ -41,7 +41,7 @@ use crate::retention::ActivePolicy;
 
 type RequestMap = hashbrown::HashMap<RequestId, RequestBlocks, foldhash::fast::FixedState>;
 
-/// Owns the block pool, the groups and what every request holds.
+/// Manages the block pool, the groups and the blocks of every request.
 #[derive(Debug)]
 pub struct Manager {
     pub(crate) config: ManagerConfig,
@@ -91,7 +91,7 @@ impl Manager {
         self.requests.get(&request).ok_or_else(|| unknown(request))
     }
 
-    /// Whether a request was admitted, or its tables written, and it has not been freed since.
+    /// Returns whether a request was admitted, or its tables written, and it was not freed since.
     pub fn knows(&self, request: RequestId) -> bool {
         self.requests.contains_key(&request)
     }
@@ -111,7 +111,7 @@ impl Manager {
         &self.pool
     }
 
-    /// Returns the block pool, for blocks that no request holds.
+    /// Returns the block pool, for changes to blocks that no request holds.
     pub fn pool_mut(&mut self) -> &mut BlockPool {
         &mut self.pool
     }
@@ -121,7 +121,7 @@ impl Manager {
         &self.groups
     }
 
-    /// Begins a scheduling step.
+    /// Starts a scheduling step.
     pub fn new_step_starts(&mut self) {
         let states = self.groups.iter_mut().filter_map(Group::states_mut);
         states.for_each(|states| states.step_starts());
@@ -132,8 +132,8 @@ impl Manager {
         &self.config
     }
 
-    /// Returns the scheduler block size: repeated prompts resume at its multiples; every block size
-    /// divides it.
+    /// Returns the scheduler block size. Repeated prompts resume at its multiples, and every block
+    /// size divides it.
     pub fn scheduler_block_size(&self) -> usize {
         self.retention.rules().scheduler_block_size
     }
@@ -143,22 +143,23 @@ impl Manager {
         self.retention.rules().hash_block_size
     }
 
-    /// Returns the tokens of which the length of a hit is a multiple.
+    /// Returns the alignment of hits: the length of a hit is a multiple of this many tokens.
     pub fn hit_alignment(&self) -> usize {
         self.layout.hit_alignment
     }
 
-    /// Whether hits can end inside blocks, at any multiple of the hash block size.
+    /// Returns whether hits can end inside blocks, at any multiple of the hash block size.
     pub fn has_partial_hits(&self) -> bool {
         self.retention.rules().has_partial_hits
     }
 
-    /// Whether states are kept at shared-prefix boundaries inside a block.
+    /// Returns whether states are kept at shared-prefix boundaries inside a block.
     pub fn keeps_boundary_states(&self) -> bool {
         self.retention.rules().keeps_boundary_state
     }
 
-    /// Returns how many blocks stay free when a waiting request is admitted beside running ones.
+    /// Returns how many blocks stay free when a waiting request is admitted while other requests
+    /// run.
     pub fn watermark_blocks(&self) -> usize {
         self.layout.watermark_blocks
     }

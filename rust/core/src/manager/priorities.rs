@@ -1,4 +1,4 @@
-//! Priorities that requests set for their blocks, and the retention interval that is in force.
+//! Handles the priorities that requests set for their blocks, and changes the retention interval.
 
 use super::Manager;
 use crate::error::Result;
@@ -6,7 +6,8 @@ use crate::pool::RetentionPriority;
 use crate::retention::Policy;
 
 impl Manager {
-    /// Caches states and window blocks at another [`Policy::retention_interval`] from now on.
+    /// Changes [`Policy::retention_interval`], at which states and window blocks are cached from
+    /// now on.
     pub fn set_retention_interval(&mut self, interval: Option<usize>) -> Result<()> {
         let policy = Policy { retention_interval: interval, ..self.config.policy.clone() };
         self.retention.set_policy(policy.clone())?;
@@ -14,9 +15,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Makes a call on behalf of a request; the blocks that it uses get the request's priority, if
-    /// it sets one. Every call for the request that allocates, caches or releases has to be made
-    /// so.
+    /// Makes a call for a request. The blocks that the call uses get the request's priority, if it
+    /// sets one. Every call for the request that allocates, caches or releases must be made with
+    /// this method.
     pub fn with_priority<R>(
         &mut self,
         priority: Option<&RetentionPriority>,
@@ -31,12 +32,12 @@ impl Manager {
         result
     }
 
-    /// Checks that priorities of requests have an effect.
+    /// Checks that requests' priorities have an effect.
     pub fn check_takes_priorities(&self) -> Result<()> {
         self.retention.check_takes_priorities()
     }
 
-    /// Whether the priority of some request has a time to live, so that [`Self::set_now`] has to be
+    /// Returns whether some request's priority has a time to live. Then [`Self::set_now`] must be
     /// called from time to time.
     pub fn has_times_to_live(&self) -> bool {
         self.retention.has_times_to_live(&self.pool)

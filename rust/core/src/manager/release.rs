@@ -1,4 +1,4 @@
-//! The release of blocks: those that left a window, and those of a request that ends.
+//! Releases blocks: those that left a window, and the blocks of a request that ends.
 
 use super::{Manager, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
@@ -8,7 +8,7 @@ use crate::request::{GroupBlocks, RequestBlocks, RequestId};
 
 impl Manager {
     /// Releases the blocks that no token after `num_computed_tokens` attends to. Kinds that keep
-    /// the prompt release nothing unless its length is given.
+    /// the prompt release nothing unless the prompt's length is given.
     pub fn remove_skipped_blocks(
         &mut self,
         request: RequestId,
@@ -46,7 +46,7 @@ impl Manager {
         }
     }
 
-    /// Releases every block of a request, the end of each table first.
+    /// Releases every block of a request. The end of each table is released first.
     pub fn free(&mut self, request: RequestId) -> Result<()> {
         let held = self.remove_request(request)?;
         if self.pool.counts_null_references() {
@@ -57,16 +57,17 @@ impl Manager {
         Ok(())
     }
 
-    /// Forgets a request and returns its blocks, still referenced: group by group in token order,
-    /// without leading null blocks. The caller releases them in reverse.
+    /// Removes a request and returns its blocks, which keep their references. They are listed by
+    /// group and in token order, without leading null blocks. The caller releases them in reverse
+    /// order.
     pub fn pop_blocks_for_free(&mut self, request: RequestId) -> Result<Vec<BlockId>> {
         let held = self.remove_request(request)?;
         self.retention.unprotect(&mut self.pool, &held);
         Ok(held.groups.iter().flat_map(|group| group.blocks.ids()).copied().collect())
     }
 
-    /// Forgets a request and pins its cached blocks, if the policy has a pinned tier. Returns what
-    /// it holds, still referenced.
+    /// Removes a request. Pins its cached blocks if the policy has a pinned tier. Returns its
+    /// blocks, which keep their references.
     pub(super) fn remove_request(&mut self, request: RequestId) -> Result<RequestBlocks> {
         self.forget_lookup(request);
         let held = self.requests.remove(&request).ok_or_else(|| unknown(request))?;
@@ -77,23 +78,23 @@ impl Manager {
         Ok(held)
     }
 
-    /// Removes a reference from each block. Of those that become free, the first is evicted first.
+    /// Removes a reference from each block. The first block that becomes free is evicted first.
     pub fn release_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
         self.pool.release(blocks);
         Ok(())
     }
 
-    /// Removes a reference from each block. Those that become free go to the back of the free
-    /// queue, cached or not.
+    /// Removes a reference from each block. Blocks that become free go to the back of the free
+    /// queue, whether they are cached or not.
     pub fn release_blocks_to_back(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_held(blocks)?;
         self.pool.release_to_back(blocks.iter().copied());
         Ok(())
     }
 
-    /// Checks that no block of a hit is being moved by hand, and that no free block has
-    /// references counted by hand.
+    /// Checks that no block of a hit is being moved by hand, and that no free block has references
+    /// counted by hand.
     #[cold]
     pub fn check_hit_by_hand(&self, hit: &[GroupBlocks]) -> Result<()> {
         let hit = hit.iter().flat_map(|group| group.iter_owned_rev());
@@ -145,8 +146,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Removes the keys of all blocks. Returns `false`, and does nothing, while any block is in
-    /// use. A manager without groups has no keys and always returns `true`.
+    /// Removes the keys of all blocks. If any block is in use, does nothing and returns `false`. A
+    /// manager without groups has no keys and always returns `true`.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
     }

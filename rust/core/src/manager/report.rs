@@ -1,5 +1,5 @@
-//! Statistics of retention: how many blocks are in which state, what was evicted, and what adaptive
-//! retention decided.
+//! Reports statistics of retention: how many blocks are in which state, what was evicted, and what
+//! adaptive retention decided.
 
 use super::Manager;
 use super::args::AllocateArgs;
@@ -8,33 +8,33 @@ use crate::pool::{PoolStatistics, SampleCounts, ScoringFunction};
 use crate::request::RequestView;
 use crate::retention::DefaultHits;
 
-/// Numbers of cached blocks or of evictions.
+/// Numbers of cached blocks or of evictions, for two kinds of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ByKind {
-    /// Those of groups that need the whole prefix for a hit.
+    /// The number for groups that need the whole prefix for a hit.
     pub full: u64,
-    /// Those of windows, chunks and states, whose hits need a tail only.
+    /// The number for windows, chunks and states, whose hits need only a tail.
     pub tail: u64,
 }
 
-/// Tokens of all requests, counted when they were admitted.
+/// The tokens of all requests, counted when the requests were admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Admitted {
-    /// Prompt tokens.
+    /// The number of prompt tokens.
     pub prompt_tokens: u64,
-    /// Prompt tokens that were hit.
+    /// The number of prompt tokens that were hit.
     pub hit_tokens: u64,
-    /// Of these, tokens in blocks with generated tokens; 0 without adaptive retention, and where no
-    /// group needs the whole prefix.
+    /// The number of hit tokens in blocks with generated tokens. It is 0 without adaptive
+    /// retention, and 0 if no group needs the whole prefix.
     pub hit_answer_tokens: u64,
 }
 
 impl Admitted {
-    /// Counts a request that gets its first blocks. A preempted request, which has generated tokens
-    /// and hits its own blocks, was counted before. `num_answer_blocks` of the hit hold generated
-    /// tokens.
+    /// Counts a request that gets its first blocks. `num_answer_blocks` of its hit's blocks have
+    /// generated tokens. A preempted request has generated tokens and hits its own blocks; it was
+    /// already counted.
     pub(super) fn count(
         &mut self,
         request: &RequestView<'_>,
@@ -50,38 +50,39 @@ impl Admitted {
     }
 }
 
-/// Statistics of retention since the manager was made.
+/// Statistics of retention since the manager was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetentionReport {
-    /// The scoring function in force; `None` without adaptive retention.
+    /// The current scoring function; `None` without adaptive retention.
     pub ordering: Option<ScoringFunction>,
-    /// Blocks in use.
+    /// The number of blocks in use.
     pub in_use: u64,
-    /// Free cached blocks that are neither pinned nor protected.
+    /// The number of free cached blocks that are neither pinned nor protected.
     pub waiting: ByKind,
-    /// Free cached blocks that are evicted last: pinned, or protected while a request runs.
+    /// The number of free cached blocks that are evicted last: pinned, or protected while a request
+    /// runs.
     pub held: u64,
-    /// Free blocks without a key.
+    /// The number of free blocks without a key.
     pub empty: u64,
-    /// Evictions; without adaptive retention, those since
-    /// [`crate::pool::PrefixIndex::count_evictions_by_group`] was called.
+    /// The number of evictions. Without adaptive retention, counts start when
+    /// [`crate::pool::PrefixIndex::count_evictions_by_group`] is called.
     pub evictions: ByKind,
-    /// Tokens of admitted requests.
+    /// The tokens of admitted requests.
     pub admitted: Admitted,
-    /// Counts of the shadow caches; `None` without adaptive retention.
+    /// The counts of the shadow caches; `None` without adaptive retention.
     pub sample: Option<SampleCounts>,
-    /// What vLLM's own policy would have hit.
+    /// The hits that vLLM's own policy would have had.
     pub default_hits: DefaultHits,
 }
 
 impl Manager {
-    /// Returns the tokens of the requests that were admitted.
+    /// Returns the token counts of the requests that were admitted.
     pub fn admitted(&self) -> Admitted {
         self.admitted
     }
 
-    /// Returns the statistics, in time proportional to the pool.
+    /// Returns the statistics. Takes time proportional to the pool.
     pub fn retention_report(&self) -> RetentionReport {
         let statistics = PoolStatistics::of(&self.pool);
         let shadow = self.retention.shadow_report(&self.pool);
@@ -104,8 +105,8 @@ impl Manager {
     }
 }
 
-/// Returns the tokens of a hit that lie in blocks with generated tokens: their share of the blocks
-/// of groups that need the whole prefix.
+/// Returns how many tokens of a hit are in blocks with generated tokens. It is their share of the
+/// blocks of groups that need the whole prefix.
 fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], num_answer_blocks: u64) -> u64 {
     if num_answer_blocks == 0 {
         return 0;
@@ -117,7 +118,7 @@ fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], num_answer_block
     (num_tokens * num_answer_blocks).checked_div(num_blocks).unwrap_or(0)
 }
 
-/// Returns the sums over groups of each kind.
+/// Returns the sum of the counts for each kind of group.
 fn by_kind(groups: &[Group], counts: impl Iterator<Item = u64>) -> ByKind {
     let mut sums = ByKind::default();
     for (group, count) in groups.iter().zip(counts) {

@@ -1,4 +1,4 @@
-//! Worker commands, which the scheduler takes and passes on.
+//! Hands worker commands to the scheduler, which passes them on.
 
 use super::{Manager, unknown};
 use crate::block::BlockId;
@@ -7,24 +7,24 @@ use crate::group::Offload;
 use crate::request::{RequestId, RequestView};
 
 impl Manager {
-    /// Returns the blocks to zero that were allocated since the last call, group by group.
+    /// Returns the blocks to zero that were allocated since the last call, by group.
     pub fn take_new_block_ids(&mut self) -> Vec<BlockId> {
         self.commands.to_zero.take()
     }
 
-    /// Returns the blocks to copy before the step, as pairs of source and target, since the last
-    /// call. The caller releases a reference to each of them once the copy is done.
+    /// Returns the blocks to copy before the step, added since the last call, as pairs (source,
+    /// target). The caller releases a reference to each of them after the copy.
     pub fn take_block_copies(&mut self) -> Vec<(BlockId, BlockId)> {
         self.commands.copies.take()
     }
 
-    /// Returns the blocks that a connector may read since the last call.
+    /// Returns the blocks that a connector can read, added since the last call.
     pub fn take_offloads(&mut self) -> Vec<Offload> {
         self.commands.offloads.take()
     }
 
-    /// Returns the states of all computed tokens of a request that ends, for a connector to read.
-    /// A second call returns none.
+    /// Returns the states of all computed tokens of a request that ends, for a connector to read. A
+    /// second call returns nothing.
     pub fn finalize_partial_tails(&mut self, request: &RequestView<'_>) -> Vec<Offload> {
         let tails = self.groups.iter_mut().filter_map(|group| {
             let (block, num_tokens) = group.states_mut()?.finalize_partial_tail(request)?;

@@ -1,4 +1,4 @@
-//! The pool itself: blocks, index and eviction, and what is counted of them.
+//! The pool itself: blocks, index, eviction, and counts of them.
 
 use super::blocks::{Blocks, FullBlocks, KeyLayout, MAX_REFERENCES};
 use super::eviction::adaptive::{Adaptive, AdaptiveConfig};
@@ -10,7 +10,7 @@ use super::observation::Observation;
 use crate::block::{BlockId, CacheKey, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
 
-/// Blocks shared by every KV cache group of a model.
+/// The blocks that all KV cache groups of a model share.
 #[derive(Debug)]
 pub struct BlockPool {
     pub(crate) blocks: Blocks,
@@ -23,8 +23,8 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// A pool of `num_blocks` blocks, the null block included, for keys of `num_groups` groups. It
-    /// evicts by the adaptive policy if its configuration is given.
+    /// Creates a pool of `num_blocks` blocks, including the null block, for keys of `num_groups`
+    /// groups. With a configuration of the adaptive policy, it evicts by that policy.
     pub fn new(
         num_blocks: usize,
         num_groups: usize,
@@ -53,7 +53,7 @@ impl BlockPool {
         })
     }
 
-    /// Starts to keep observations.
+    /// Starts to record observations.
     pub fn observe(&mut self) {
         self.observations.get_or_insert_default();
     }
@@ -69,7 +69,7 @@ impl BlockPool {
         }
     }
 
-    /// Number of blocks, the null block included.
+    /// Returns the number of blocks, including the null block.
     pub fn num_blocks(&self) -> usize {
         self.blocks.len()
     }
@@ -79,12 +79,12 @@ impl BlockPool {
         &self.index
     }
 
-    /// Returns the prefix index.
+    /// Returns the prefix index, for changes.
     pub fn index_mut(&mut self) -> &mut PrefixIndex {
         &mut self.index
     }
 
-    /// Returns what is known of each block.
+    /// Returns the records of all blocks.
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
     }
@@ -95,24 +95,24 @@ impl BlockPool {
         &self.by_hand
     }
 
-    /// Returns the adaptive policy, if it is in force.
+    /// Returns the adaptive policy, if the pool uses it.
     pub fn adaptive(&self) -> Option<&Adaptive> {
         self.eviction.adaptive()
     }
 
-    /// Returns the adaptive policy, if it is in force, and the blocks that it orders.
+    /// Returns the adaptive policy, if the pool uses it, and the blocks that it orders.
     #[inline]
     pub fn adaptive_mut(&mut self) -> Option<(&mut Adaptive, &mut Blocks)> {
         Some((self.eviction.adaptive_mut()?, &mut self.blocks))
     }
 
-    /// Returns how many blocks can be allocated: those that are free less those that are withheld.
-    /// Negative after a hit on blocks while all were withheld.
+    /// Returns how many blocks can be allocated: the number of free blocks minus the withheld ones.
+    /// It is negative after a hit on blocks while all were withheld.
     pub fn num_free_blocks(&self) -> isize {
         self.eviction.num_free() as isize - self.withheld as isize
     }
 
-    /// Withholds all but `n` free blocks until this is called again. Fails if fewer are free.
+    /// Withholds all but `n` free blocks until the next call. Fails if fewer are free.
     pub fn set_num_free_blocks(&mut self, n: usize) -> Result<()> {
         let num_free = self.eviction.num_free();
         self.withheld = num_free.checked_sub(n).ok_or_else(|| {
@@ -145,7 +145,8 @@ impl BlockPool {
         1.0 - self.num_free_blocks() as f64 / total as f64
     }
 
-    /// Returns the number of references to a block; 0 for the null block unless they are counted.
+    /// Returns the number of references to a block. For the null block this is 0 unless its
+    /// references are counted.
     pub fn ref_count(&self, block: BlockId) -> i32 {
         match (block, self.null_references) {
             (NULL_BLOCK, Some(count)) => count,
@@ -157,13 +158,13 @@ impl BlockPool {
         }
     }
 
-    /// Starts to count references to the null block too, as vLLM did before 0.33.0. The count starts at
-    /// 0 and may become negative, because vLLM drops references that it never added.
+    /// Starts to count references to the null block, as vLLM did before 0.33.0. The count starts at
+    /// 0 and can become negative, because vLLM drops references that it never added.
     pub fn count_null_references(&mut self) {
         self.null_references.get_or_insert_default();
     }
 
-    /// Whether references to the null block are counted.
+    /// Returns whether references to the null block are counted.
     pub fn counts_null_references(&self) -> bool {
         self.null_references.is_some()
     }
@@ -183,7 +184,7 @@ impl BlockPool {
         }
     }
 
-    /// Sets the references to the null block, if they are counted.
+    /// Sets the number of references to the null block, if they are counted.
     pub(crate) fn set_null_references(&mut self, count: u32) {
         match &mut self.null_references {
             Some(references) => *references = count as i32,
@@ -191,8 +192,8 @@ impl BlockPool {
         }
     }
 
-    /// Appends the next `n` free blocks to `out`, and evicts their keys. The caller has checked that so
-    /// many are free.
+    /// Appends the next `n` free blocks to `out` and evicts their keys. The caller has checked that
+    /// `n` blocks are free.
     pub fn allocate(&mut self, n: usize, out: &mut Vec<BlockId>) {
         let first = out.len();
         let Self { blocks, eviction, index, .. } = self;
@@ -204,7 +205,7 @@ impl BlockPool {
         }
     }
 
-    /// Adds a reference to each block; a free one is not evictable any more.
+    /// Adds a reference to each block. A free block is no longer evictable then.
     pub fn touch(&mut self, blocks: &[BlockId]) {
         if self.counts_null_references() || self.observations.is_some() {
             self.note_touched(blocks);
@@ -222,8 +223,8 @@ impl BlockPool {
         }
     }
 
-    /// Drops a reference to each block. Those that lose their last one become free, in the order
-    /// given: the first is allocated first.
+    /// Drops a reference to each block. Blocks that lose their last reference become free in the
+    /// given order: the first one is allocated first.
     pub fn release(&mut self, blocks: &[BlockId]) {
         if self.counts_null_references() {
             self.release_null(blocks.iter().filter(|&&block| block == NULL_BLOCK).count());
@@ -231,13 +232,14 @@ impl BlockPool {
         self.eviction.release(&mut self.blocks, blocks);
     }
 
-    /// Does what [`Self::release`] does, the last block first, without a count of null blocks.
+    /// Does the same as [`Self::release`] with the blocks in reverse order. Does not count null
+    /// blocks.
     pub fn release_table(&mut self, table: &[BlockId]) {
         self.eviction.release_table(&mut self.blocks, table);
     }
 
-    /// Drops a reference to each block and puts those that lose their last one at the end of the
-    /// free queue, cached or not (vLLM's `unpin_blocks`).
+    /// Drops a reference to each block. Blocks that lose their last reference go to the end of the
+    /// free queue, whether they are cached or not (vLLM's `unpin_blocks`).
     pub fn release_to_back(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         self.eviction.queue_mut().release_to_back(&mut self.blocks, blocks);
     }
@@ -251,12 +253,12 @@ impl BlockPool {
         }
     }
 
-    /// Returns the block that serves a key: the first of those that have it.
+    /// Returns the block that serves a key: the first of the blocks that have the key.
     pub fn find(&self, key: &CacheKey) -> Option<BlockId> {
         self.index.find(&self.blocks, key)
     }
 
-    /// Returns every key of a block, its own hash first.
+    /// Returns every key of a block. The block's own hash comes first.
     pub fn keys_of(&self, block: BlockId) -> impl Iterator<Item = CacheKey> + '_ {
         self.index.keys_of(&self.blocks, block)
     }
@@ -272,25 +274,25 @@ impl BlockPool {
         all_serve
     }
 
-    /// Number of blocks in the free queue.
+    /// Returns the number of blocks in the free queue.
     pub(crate) fn num_queued_blocks(&self) -> usize {
         self.eviction.queue().free.len()
     }
 
-    /// Gives blocks that have just become cached a value. Null blocks are passed over.
+    /// Sets the value of blocks that have just become cached. Null blocks are skipped.
     pub(crate) fn set_value(&mut self, ids: &[BlockId], value: super::ValueLevel) {
         self.eviction.set_value(ids, value);
     }
 
-    /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
-    /// the length of the prefix that the key stands for.
+    /// Caches a block under a key. The key becomes the block's own if it has none, otherwise an
+    /// alias. `num_tokens` is the length of the key's prefix.
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
         if self.index.insert(&mut self.blocks, block, key, num_tokens) {
             self.eviction.note_cached_alone(&mut self.blocks, block, &key);
         }
     }
 
-    /// Caches a block under a key from outside, whose `num_tokens` may be wrong.
+    /// Caches a block under a key from other code, whose `num_tokens` can be wrong.
     pub fn insert_foreign_key(
         &mut self,
         block: BlockId,
@@ -308,7 +310,7 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Gives every key of a block to another block, which has none. There is no event.
+    /// Moves every key of a block to another block, which has none. Creates no event.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
         let is_pinned = self.blocks.is_pinned(from);
         self.index.move_keys(&mut self.blocks, from, to);
@@ -320,17 +322,17 @@ impl BlockPool {
         self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
     }
 
-    /// Removes every key of a block, each with an event.
+    /// Removes every key of a block and creates an event for each.
     pub fn remove_keys(&mut self, block: BlockId) {
         self.index.remove_keys(&mut self.blocks, block);
     }
 
-    /// Removes every key of a block without an event.
+    /// Removes every key of a block and creates no event.
     pub fn remove_keys_silently(&mut self, block: BlockId) {
         self.index.remove_keys_silently(&mut self.blocks, block);
     }
 
-    /// Takes blocks out of the prefix cache, in use or not.
+    /// Removes blocks from the prefix cache, whether they are in use or free.
     pub fn evict(&mut self, blocks: impl IntoIterator<Item = BlockId>) {
         for block in blocks {
             self.note(|| Observation::Evicted(block));
@@ -339,7 +341,7 @@ impl BlockPool {
         }
     }
 
-    /// Removes every key, unless a block is in use. Returns whether it was done.
+    /// Removes every key, unless a block is in use. Returns whether it did.
     pub fn reset(&mut self) -> bool {
         if self.num_free_blocks() + 1 != self.num_blocks() as isize {
             return false;
@@ -350,7 +352,7 @@ impl BlockPool {
         true
     }
 
-    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
+    /// Sets a reference count and changes nothing else. The block stays in or out of its queue.
     pub fn set_ref_count(&mut self, block: BlockId, count: u32) -> Result<()> {
         if count > MAX_REFERENCES {
             return Err(Error::Block(format!(
@@ -364,8 +366,8 @@ impl BlockPool {
         Ok(())
     }
 
-    /// Takes a block out of its queue. References that were counted by hand stay; without any the
-    /// block is loose. Returns `false` for a block that is not queued.
+    /// Takes a block out of its queue. References counted by hand stay; without any, the block is
+    /// loose. Returns `false` for a block that is not queued.
     pub fn unqueue(&mut self, block: BlockId) -> bool {
         let is_free = self.blocks.is_free(block);
         if is_free {
@@ -374,23 +376,23 @@ impl BlockPool {
         is_free
     }
 
-    /// Puts loose blocks at an end of the free queue, in their order. Refused, with nothing changed,
-    /// where one of them is not loose or given twice.
+    /// Puts loose blocks at an end of the free queue, in their order. Fails, and changes nothing,
+    /// if one of them is not loose or given twice.
     pub fn enqueue(&mut self, blocks: &[BlockId], end: QueueEnd) -> Result<()> {
         self.by_hand.put_back(&mut self.eviction, &mut self.blocks, blocks, end)
     }
 
-    /// Returns the free queue, front first.
+    /// Returns the free queue, from front to back.
     pub fn free_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.eviction.queue().free.iter(&self.blocks)
     }
 
-    /// Returns the pinned tier, oldest first.
+    /// Returns the pinned tier, from oldest to newest.
     pub fn pinned_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.eviction.queue().pinned.iter(&self.blocks)
     }
 
-    /// Number of blocks in the pinned tier.
+    /// Returns the number of blocks in the pinned tier.
     pub fn num_pinned_blocks(&self) -> usize {
         self.eviction.queue().pinned.len()
     }
@@ -400,13 +402,12 @@ impl BlockPool {
         self.eviction.listed_blocks(&self.blocks)
     }
 
-    /// Returns the blocks that are evicted last, because a running request may come back to them.
+    /// Returns the blocks that are evicted last, because a running request can come back to them.
     pub(crate) fn protected_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.eviction.protected_blocks(&self.blocks)
     }
 
-    /// Returns the free blocks in the order in which they would be allocated if no tail got a second
-    /// chance.
+    /// Returns the free blocks in the order of allocation, as if no tail got a second chance.
     pub fn eviction_order(&self) -> Vec<BlockId> {
         self.eviction.order(&self.blocks)
     }

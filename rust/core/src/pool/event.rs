@@ -1,4 +1,5 @@
-//! What entered the prefix cache and what left it, for routers and other observers.
+//! Events that report which blocks were added to the prefix cache and which keys were removed, for
+//! routers and other observers.
 
 use crate::block::{BlockHash, GroupId};
 use crate::request::RequestId;
@@ -6,9 +7,9 @@ use crate::request::RequestId;
 /// One change of the prefix cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Blocks entered the cache, or were reported again because a request reused them.
+    /// Blocks were added to the cache, or were reported again because a request reused them.
     Stored(StoredEvent),
-    /// One key left the cache.
+    /// One key was removed from the cache.
     Removed {
         /// The block hash.
         hash: BlockHash,
@@ -19,31 +20,32 @@ pub enum Event {
     Cleared,
 }
 
-/// Blocks of one request and one group that entered the cache together. Token ids and extra keys
-/// are the request's; the caller adds them from `start_token`, `end_token` and `block_starts`.
+/// Blocks of one request and one group that were added to the cache together. The request has the
+/// token ids and extra keys. The caller adds them from `start_token`, `end_token` and
+/// `block_starts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// Whose blocks they are.
+    /// The request that has the blocks.
     pub request: RequestId,
-    /// Their group.
+    /// The group of the blocks.
     pub group: GroupId,
-    /// The hashes that entered the cache; masked and null blocks of the range are left out.
+    /// The hashes that were added to the cache. Masked and null blocks of the range are left out.
     pub block_hashes: Vec<BlockHash>,
-    /// First token of each block of `block_hashes`.
+    /// The first token of each block of `block_hashes`.
     pub block_starts: Vec<usize>,
-    /// Hash of the prefix before `start_token`.
+    /// The hash of the prefix before `start_token`.
     pub parent: Option<BlockHash>,
-    /// First token of the range.
+    /// The first token of the range.
     pub start_token: usize,
-    /// End of the range, exclusive.
+    /// The end of the range, exclusive.
     pub end_token: usize,
     /// Tokens per block: the group's block size, or the length of a partial block's entry.
     pub block_size: usize,
-    /// Whether it is a partial block's entry.
+    /// Whether the event is a partial block's entry.
     pub is_partial: bool,
 }
 
-/// The events that have not been handed out, if events are wanted.
+/// The events that were not taken yet, if the pool records events.
 #[derive(Debug, Default)]
 pub struct EventLog(Option<Vec<Event>>);
 
@@ -52,12 +54,12 @@ impl EventLog {
         Self(is_kept.then(Vec::new))
     }
 
-    /// Whether events are wanted.
+    /// Returns whether the pool records events.
     pub fn is_kept(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     pub fn count(&self) -> usize {
         self.0.as_ref().map_or(0, Vec::len)
     }

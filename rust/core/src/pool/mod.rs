@@ -1,9 +1,13 @@
-//! The block pool in three rooms: what is known of a block ([`blocks`]), which block serves a hash
-//! ([`index`]), and which free block goes first ([`eviction`]). [`BlockPool`] composes them.
+//! The block pool. It has three parts: the records of blocks ([`blocks`]), the index that finds the
+//! block for a hash ([`index`]), and the order of eviction ([`eviction`]). [`BlockPool`] combines
+//! them.
 //!
-//! Between calls: every block but the null block is in use (it has references), in the free queue,
-//! in the pinned tier or in a list of the adaptive policy, never in two of them; the index finds
-//! exactly the keys that blocks have; pinned blocks are cached.
+//! Between calls, these rules hold:
+//!
+//! - Every block but the null block is in exactly one place: in use (it has references), in the
+//!   free queue, in the pinned tier, or in a list of the adaptive policy.
+//! - The index finds exactly the keys that blocks have.
+//! - Pinned blocks are cached.
 
 mod statistics;
 

@@ -1,11 +1,11 @@
-//! Changes of blocks that residency metrics are collected from.
+//! Changes of blocks from which residency metrics are computed.
 
 use crate::block::BlockId;
 
-/// A change of a block that residency metrics are collected from.
+/// A change of a block from which residency metrics are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// So many blocks are allocated; an observation of each follows.
+    /// This many blocks are allocated. An observation of each one follows.
     Taking(usize),
     /// A block was allocated.
     Taken(BlockId),

@@ -1,27 +1,27 @@
-//! How many blocks of a pool are in which state.
+//! Counts the blocks of a pool by their state.
 
 use super::block_pool::BlockPool;
 use crate::block::BlockId;
 
-/// Every block but the null block, counted once.
+/// The number of blocks in each state. Every block but the null block is counted once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolStatistics {
-    /// Blocks with references.
+    /// Blocks that have references.
     pub in_use: usize,
     /// Free blocks without a key.
     pub empty: usize,
-    /// Free cached blocks that are allocated last: pinned, or protected for a request that runs.
+    /// Free cached blocks that are allocated last: pinned, or protected for a running request.
     pub protected: usize,
     /// The other free cached blocks, by the group of their key.
     pub evictable: Vec<usize>,
 }
 
 impl PoolStatistics {
-    /// Counts the blocks of a pool, in time proportional to it.
+    /// Counts the blocks of a pool. Takes time proportional to the pool.
     pub(crate) fn of(pool: &BlockPool) -> Self {
         let (blocks, num_groups) = (pool.blocks(), pool.index().num_groups());
         let group_of = |block| usize::from(blocks.group_of(block));
-        // Without a branch, since the states of blocks are in no order that one could predict.
+        // The loop has no branch, because the states of blocks follow no predictable order.
         let (in_use, empty) = (num_groups, num_groups + 1);
         let mut counts = vec![0; num_groups + 2];
         for block in 1..blocks.len() as BlockId {

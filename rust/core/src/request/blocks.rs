@@ -8,8 +8,8 @@ use crate::block::BlockId;
 pub struct HeldBlocks {
     /// The block table.
     pub blocks: GroupBlocks,
-    /// Leading blocks that are cached or will never be; `None` until the request has attached a hit
-    /// or cached a block in the group.
+    /// The number of leading blocks that are cached or will never be. `None` until the request has
+    /// attached a hit or cached a block in the group.
     pub num_cached_blocks: Option<usize>,
 }
 
@@ -18,35 +18,35 @@ pub struct HeldBlocks {
 pub struct RequestBlocks {
     /// One entry per group.
     pub groups: Vec<HeldBlocks>,
-    /// What adaptive retention notes of the request's tails.
+    /// Adaptive retention's notes on the request's tails.
     pub tails: Option<Box<RequestTails>>,
 }
 
-/// What adaptive retention notes of the tails of a request.
+/// Adaptive retention's notes on the tails of a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestTails {
     /// Window tails and states that the request released and that are protected while it runs, with
-    /// the first words of their hashes. Some may have been evicted since.
+    /// the first words of their hashes. Some can have been evicted since.
     pub protected: Vec<(BlockId, u64)>,
-    /// Tokens of the prompt.
+    /// The number of tokens in the prompt.
     pub num_prompt_tokens: usize,
-    /// Tokens that were computed before the request was admitted.
+    /// The number of tokens that were computed before the request was admitted.
     pub num_hit_tokens: usize,
 }
 
 impl RequestBlocks {
-    /// A request without blocks.
+    /// Creates a request without blocks.
     pub fn new(num_groups: usize) -> Self {
         Self { groups: vec![HeldBlocks::default(); num_groups], tails: None }
     }
 
-    /// Returns the blocks of all groups that are not null, the last of each table first.
+    /// Returns the non-null blocks of all groups. The last block of each table comes first.
     pub(crate) fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.groups.iter().flat_map(|group| group.blocks.iter_owned_rev())
     }
 
-    /// Whether the request has attached a hit or cached a block in some group, after which it can
-    /// attach no other hit.
+    /// Returns whether the request has attached a hit or cached a block in some group. After that
+    /// it cannot attach another hit.
     pub(crate) fn is_running(&self) -> bool {
         self.groups.iter().any(|group| group.num_cached_blocks.is_some())
     }

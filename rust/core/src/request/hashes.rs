@@ -1,11 +1,12 @@
-//! The block hashes of a request, as look-ups and caching read them.
+//! The block hashes of a request, in the form that look-ups and caching read.
 
 use std::ops::Range;
 
 use crate::block::BlockHash;
 use crate::error::{Error, Result};
 
-/// A chain of block hashes, read one by one because a look-up in a group of large blocks needs few.
+/// A chain of block hashes. Hashes are read one by one, because a look-up in a group of large
+/// blocks needs few of them.
 pub trait HashSource {
     /// Returns the number of hashes.
     fn len(&self) -> usize;
@@ -13,13 +14,13 @@ pub trait HashSource {
     /// Returns the hash at a position below [`Self::len`].
     fn get(&self, index: usize) -> Result<BlockHash>;
 
-    /// Whether each hash is known to cover all hashes before it.
+    /// Returns whether each hash is known to cover all hashes before it.
     fn is_chain(&self) -> bool {
         false
     }
 
-    /// Adds `n` hashes to `out`: those at `first`, `first + step` and so on, all below
-    /// [`Self::len`].
+    /// Adds `n` hashes to `out`: the hashes at `first`, `first + step` and so on. All positions are
+    /// below [`Self::len`].
     fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {
         for i in 0..n {
             out.push(self.get(first + i * step)?);
@@ -27,7 +28,7 @@ pub trait HashSource {
         Ok(())
     }
 
-    /// Whether there is no hash.
+    /// Returns whether the chain has no hash.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -43,18 +44,18 @@ pub struct HashWindow<'a> {
 }
 
 impl<'a> HashWindow<'a> {
-    /// The hashes from position `start` to the end of a chain.
+    /// Creates a window with the hashes from position `start` to the end of a chain.
     pub fn new(start: usize, hashes: &'a [BlockHash]) -> Self {
         Self { start, hashes, chain_len: start + hashes.len(), is_chain: false }
     }
 
-    /// The same hashes as a part of a longer chain, which has `chain_len` hashes.
+    /// Returns the same hashes as part of a longer chain, which has `chain_len` hashes.
     pub fn of_chain(self, chain_len: usize) -> Self {
         debug_assert!(self.chain_len <= chain_len);
         Self { chain_len, ..self }
     }
 
-    /// The same hashes, with whether each is known to cover all hashes before it.
+    /// Returns the same hashes. `is_chain` is true if each is known to cover all hashes before it.
     pub fn chained(self, is_chain: bool) -> Self {
         Self { is_chain, ..self }
     }
@@ -69,12 +70,12 @@ impl<'a> HashWindow<'a> {
         self.hashes.get(index.checked_sub(self.start)?)
     }
 
-    /// Returns the hash at a position of the chain, which the window must have.
+    /// Returns the hash at a position of the chain. The window must have it.
     pub fn at(&self, index: usize) -> BlockHash {
         self.hashes[index - self.start]
     }
 
-    /// Returns the hashes from that of a full block of `per_block` hashes on.
+    /// Returns the hashes from the hash of a full block on. The block has `per_block` hashes.
     pub(crate) fn hashes_from_block(&self, index: usize, per_block: usize) -> &'a [BlockHash] {
         &self.hashes[(index + 1) * per_block - 1 - self.start..]
     }
@@ -105,8 +106,8 @@ impl HashSource for HashWindow<'_> {
     }
 }
 
-/// The hashes of a request by the blocks of a group. Hashes are chained, so the hash of a block is
-/// that of the last hash block inside it.
+/// The hashes of a request, one for each block of a group. Hashes are chained, so the hash of a
+/// block is the hash of the last hash block inside it.
 #[derive(Clone, Copy)]
 pub struct GroupHashes<'a> {
     hashes: &'a dyn HashSource,
@@ -114,7 +115,8 @@ pub struct GroupHashes<'a> {
 }
 
 impl<'a> GroupHashes<'a> {
-    /// The hashes of blocks of `block_size` tokens, from hashes every `hash_block_size` tokens.
+    /// Creates the hashes of blocks of `block_size` tokens, from hashes of every `hash_block_size`
+    /// tokens.
     pub fn new(hashes: &'a dyn HashSource, hash_block_size: usize, block_size: usize) -> Self {
         Self { hashes, per_block: block_size / hash_block_size }
     }
@@ -124,12 +126,12 @@ impl<'a> GroupHashes<'a> {
         self.hashes.len() / self.per_block
     }
 
-    /// Whether each hash is known to cover all hashes before it.
+    /// Returns whether each hash is known to cover all hashes before it.
     pub fn is_chain(&self) -> bool {
         self.hashes.is_chain()
     }
 
-    /// Whether no block has a hash.
+    /// Returns whether no block has a hash.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -2,32 +2,32 @@
 
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// Blocks of one group in token order. Leading null blocks are stored as their number.
+/// Blocks of one group in token order. Leading null blocks are stored as a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupBlocks {
     null_head: usize,
-    /// Ids before this index are counted in the null head.
+    /// Ids before this index are already counted in the null head.
     start: usize,
     ids: Vec<BlockId>,
 }
 
 impl GroupBlocks {
-    /// Blocks from which on a list gets spare capacity.
+    /// The number of blocks from which a list gets spare capacity.
     const MANY: usize = 1 << 9;
 
-    /// A list of `null_head` null blocks and then `ids`.
+    /// Creates a list of `null_head` null blocks, followed by `ids`.
     pub fn new(null_head: usize, ids: Vec<BlockId>) -> Self {
         let mut blocks = Self { null_head, start: 0, ids };
         blocks.absorb_leading_nulls();
         blocks
     }
 
-    /// Returns the number of blocks, null blocks included.
+    /// Returns the number of blocks, including null blocks.
     pub fn len(&self) -> usize {
         self.null_head + self.ids().len()
     }
 
-    /// Whether there is no block.
+    /// Returns whether the list has no block.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -37,7 +37,7 @@ impl GroupBlocks {
         self.null_head
     }
 
-    /// Returns the blocks behind the null head.
+    /// Returns the blocks after the null head.
     pub fn ids(&self) -> &[BlockId] {
         &self.ids[self.start..]
     }
@@ -50,19 +50,20 @@ impl GroupBlocks {
         self.ids().get(index - self.null_head).copied()
     }
 
-    /// Returns the blocks behind the null head from a position on, and the position of the first.
+    /// Returns the blocks after the null head from a position on, and the position of the first
+    /// one.
     pub fn ids_from(&self, index: usize) -> (usize, &[BlockId]) {
         let first = index.max(self.null_head);
         (first, self.ids().get(first - self.null_head..).unwrap_or(&[]))
     }
 
-    /// Returns all blocks, null blocks included.
+    /// Returns all blocks, including null blocks.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = BlockId> + '_ {
         let nulls = std::iter::repeat_n(NULL_BLOCK, self.null_head);
         nulls.chain(self.ids().iter().copied())
     }
 
-    /// Returns the blocks that are not null, the last first.
+    /// Returns the non-null blocks, from last to first.
     pub(crate) fn iter_owned_rev(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.ids().iter().rev().copied().filter(|&block| block != NULL_BLOCK)
     }
@@ -76,8 +77,8 @@ impl GroupBlocks {
         }
     }
 
-    /// Adds the blocks of another list from position `skip` on. Many get spare capacity behind
-    /// them, because the first new block behind a hit would copy the whole list.
+    /// Adds the blocks of another list from position `skip` on. If they are many, also reserves
+    /// spare capacity, because otherwise the first new block after a hit would copy the whole list.
     pub fn extend_from(&mut self, other: &Self, skip: usize) {
         self.push_nulls(other.null_head.saturating_sub(skip));
         let ids = other.ids_from(skip).1;
@@ -87,7 +88,7 @@ impl GroupBlocks {
         self.ids.extend_from_slice(ids);
     }
 
-    /// Returns the end of the list, to which blocks that are not null can be added.
+    /// Returns the end of the list, for adding non-null blocks.
     pub(crate) fn ids_mut(&mut self) -> &mut Vec<BlockId> {
         &mut self.ids
     }
@@ -97,7 +98,7 @@ impl GroupBlocks {
         self.ids.push(block);
     }
 
-    /// Replaces the block at a position behind the null head, and returns the former one.
+    /// Replaces the block at a position after the null head. Returns the former block.
     pub fn replace(&mut self, index: usize, block: BlockId) -> Option<BlockId> {
         let position = self.start + index.checked_sub(self.null_head)?;
         let place = self.ids.get_mut(position)?;
@@ -106,8 +107,8 @@ impl GroupBlocks {
         Some(replaced)
     }
 
-    /// Replaces the blocks at positions `first..end` by null blocks, and returns those that were
-    /// not null, the last first.
+    /// Replaces the blocks at positions `first..end` with null blocks. Returns the former non-null
+    /// blocks, from last to first.
     pub(crate) fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let range = self.range_mut(first, end);
         let released = range.iter().rev().copied().filter(|&id| id != NULL_BLOCK).collect();
@@ -116,7 +117,7 @@ impl GroupBlocks {
         released
     }
 
-    /// Returns all blocks from a position on, null blocks included.
+    /// Returns all blocks from a position on, including null blocks.
     pub fn since(&self, index: usize) -> Vec<BlockId> {
         let (first, ids) = self.ids_from(index);
         let num_nulls = first.min(self.len()).saturating_sub(index);
@@ -133,14 +134,14 @@ impl GroupBlocks {
         }
     }
 
-    /// Walking back from `end` to `first`, replaces blocks by null blocks and stops at the first
-    /// null block. Returns the blocks, the last first.
+    /// Replaces blocks with null blocks, from `end` back to `first`. Stops at the first null block.
+    /// Returns the former blocks, from last to first.
     pub(crate) fn release_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
         let range = self.range_mut(first, end);
         if range.is_empty() {
             return Vec::new();
         }
-        // Almost never is any block null, and this loop is vectorised.
+        // Almost always no block is null. The compiler vectorises this loop.
         let none_is_null = range.iter().fold(true, |all, &id| all & (id != NULL_BLOCK));
         let first = match none_is_null {
             true => 0,
@@ -153,7 +154,7 @@ impl GroupBlocks {
         released
     }
 
-    /// Returns the blocks at positions `first..end` that are behind the null head.
+    /// Returns the blocks at positions `first..end` that are after the null head.
     fn range_mut(&mut self, first: usize, end: usize) -> &mut [BlockId] {
         let (first, end) = (first.max(self.null_head), end.min(self.len()));
         if end <= first {

@@ -1,32 +1,34 @@
-//! What the shadow caches say of the traffic: which scoring function is in force, and what vLLM's own
-//! policy would have hit.
+//! Reports what the shadow caches say about the traffic: the current scoring function, and the hits
+//! that vLLM's own policy would have had.
 
 use super::ActivePolicy;
 use super::shape::{blocks_per_token, tails_and_others};
 use crate::pool::{BlockPool, SampleCounts, ScoringFunction};
 
-/// Estimates the prompt tokens that vLLM's own policy would have hit. With another policy than
-/// adaptive retention, and where no group needs the whole prefix, they are the tokens that were hit.
+/// The number of prompt tokens that vLLM's own policy would have hit. It is an estimate. Without
+/// adaptive retention, or if no group needs the whole prefix, it is the number of tokens that were
+/// hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DefaultHits {
-    /// Prompt tokens.
+    /// The number of prompt tokens.
     pub tokens: u64,
-    /// Whether it would have hit less where states are missing: the sample counts full blocks.
+    /// Whether vLLM could have hit less because states are missing. The sample counts only full
+    /// blocks.
     pub is_upper_limit: bool,
 }
 
-/// What the shadow caches of adaptive retention have counted.
+/// The counts of adaptive retention's shadow caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowReport {
-    /// The scoring function in force.
+    /// The current scoring function.
     pub in_force: ScoringFunction,
-    /// Counts of the shadow caches.
+    /// The counts of the shadow caches.
     pub counts: SampleCounts,
 }
 
 impl ActivePolicy {
-    /// Returns what the shadow caches have counted; `None` without adaptive retention.
+    /// Returns the counts of the shadow caches; `None` without adaptive retention.
     pub(crate) fn shadow_report(&self, pool: &BlockPool) -> Option<ShadowReport> {
         let shadow = pool.adaptive()?.shadow();
         Some(ShadowReport { in_force: shadow.in_force(), counts: shadow.counts })
@@ -37,9 +39,9 @@ impl ActivePolicy {
         pool.adaptive().map_or(0, |adaptive| adaptive.num_answer_block_hits)
     }
 
-    /// Estimates what vLLM's own policy would have hit of `prompt_tokens`, given the tokens that were
-    /// hit: those, plus the difference between what the default and this policy kept of the sampled
-    /// blocks, scaled up to the pool.
+    /// Estimates how many of `prompt_tokens` vLLM's own policy would have hit. It starts from the
+    /// tokens that were hit. It adds the difference between the sampled blocks that vLLM's policy
+    /// and this policy kept, scaled up to the pool.
     pub(crate) fn default_hits(
         &self,
         pool: &BlockPool,

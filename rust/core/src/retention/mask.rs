@@ -1,5 +1,5 @@
-//! The mask of a group: which of the blocks that become full are cached. A group whose hits need a
-//! tail only caches the tails at the ends of prefixes at which a later request can resume.
+//! The mask of a group: which of the blocks that become full are cached. If hits need only a tail,
+//! the group caches only tails. They are at the ends of prefixes where a later request can resume.
 //!
 //! Sources: the mask is vLLM PR 42258, the retention interval vLLM PR 43447, and the shared-prefix
 //! boundary the checkpoint rule of Marconi (MLSys 2025).
@@ -13,8 +13,8 @@ use crate::pool::ValueLevel;
 use crate::request::RequestView;
 
 impl CacheRules {
-    /// Returns the mask of a range of a group's blocks. With a `model`, values decide in the place of
-    /// the interval; `has_room` says whether blocks without a value are cached too.
+    /// Returns the mask of a range of a group's blocks. With a `model`, values decide instead of
+    /// the interval. `has_room` is true if blocks without a value are cached, too.
     #[inline(never)]
     pub(super) fn mask(
         &self,
@@ -36,7 +36,8 @@ impl CacheRules {
         }
     }
 
-    /// Whether the state after `num_blocks` blocks is cached in every prompt of this length.
+    /// Returns whether the state after `num_blocks` blocks is cached in every prompt of this
+    /// length.
     pub(super) fn keeps_state_at(
         &self,
         model: Option<&ValueModel>,
@@ -90,8 +91,8 @@ impl CacheRules {
         let shared = request.shared_prefix_boundary;
         if shared > 0 {
             boundaries.shared.push(shared);
-            // A request that diverges right there lacks the block past the boundary, so with EAGLE
-            // its hit ends one block lower.
+            // A request that diverges exactly there lacks the block after the boundary. So with
+            // EAGLE, its hit ends one block earlier.
             let lower = shared.checked_sub(shape.block_size);
             let keeps_lower = shape.drops_eagle_block && self.keeps_tail_below_boundary;
             boundaries.shared.extend(lower.filter(|_| keeps_lower));
@@ -107,49 +108,49 @@ struct ResumeBoundaries {
     shared: Vec<usize>,
 }
 
-/// What decides which blocks of a range are cached.
+/// Decides which blocks of a range are cached.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskQuery<'a> {
-    /// The first block and the end of the range.
+    /// The first block of the range, and the end of the range.
     pub range: (usize, usize),
     /// Hits are multiples of this many tokens.
     pub alignment: usize,
-    /// Whether hits match one block past their end and drop it.
+    /// Whether hits match one more block than they keep, as EAGLE needs.
     pub drops_eagle_block: bool,
-    /// Tokens between kept tails; `None` for every aligned boundary, 0 for the tails at `replays`
-    /// and `shared` alone.
+    /// Tokens between cached tails. `None` means every aligned boundary. 0 means only the tails at
+    /// `replays` and `shared`.
     pub retention_interval: Option<usize>,
-    /// Token positions at which a request resumes that repeats or extends the prompt.
+    /// Token positions where a request resumes that repeats or extends the prompt.
     pub replays: &'a [usize],
-    /// Token positions at which requests diverge that share a prefix with this one.
+    /// Token positions where requests diverge that share a prefix with this one.
     pub shared: &'a [usize],
-    /// Tokens of the prompt.
+    /// The number of tokens in the prompt.
     pub num_prompt_tokens: usize,
-    /// What gives the blocks their values, in place of an interval.
+    /// The model that assigns values to blocks, instead of an interval.
     pub value_model: Option<&'a ValueModel>,
     /// Whether blocks without a value are cached too.
     pub has_room: bool,
 }
 
-/// Which blocks of a range are cached.
+/// The blocks of a range that are cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetentionMask {
-    /// All of them, of the best value.
+    /// All blocks are cached, with the best value.
     All,
-    /// Runs of blocks in ascending order, none of which touch.
+    /// These runs of blocks are cached. They are in ascending order and do not touch.
     Runs(Vec<Range<usize>>),
-    /// Such runs, each with the value of its blocks.
+    /// These runs are cached, each with the value of its blocks.
     Valued(Vec<(Range<usize>, ValueLevel)>),
-    /// Blocks of which only some have a value.
+    /// Blocks are cached, but only some of them have a value.
     PartlyValued(Box<PartlyValued>),
 }
 
-/// Blocks that are cached, and the values of those that have one.
+/// Blocks that are cached, and the values of the blocks that have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartlyValued {
-    /// Runs of all of them, in ascending order, none of which touch.
+    /// Runs of all cached blocks, in ascending order. They do not touch.
     pub cached: Vec<Range<usize>>,
-    /// Runs of those that have a value, in ascending order.
+    /// Runs of the blocks that have a value, in ascending order.
     pub values: Vec<(Range<usize>, ValueLevel)>,
 }
 
@@ -166,8 +167,8 @@ impl RetentionMask {
 }
 
 impl MaskQuery<'_> {
-    /// Returns the mask of states: those at the ends of segments and at the boundaries are cached.
-    /// One block is enough for a hit, also with EAGLE, whose drafts have no state.
+    /// Returns the mask of states. States at the ends of segments and at the boundaries are cached.
+    /// One block is enough for a hit, even with EAGLE, whose drafts have no state.
     pub fn states(&self, block_size: usize) -> RetentionMask {
         if let Some(value) = self.tail_value(block_size, 1, 0) {
             let boundaries = [self.replays, self.shared];
@@ -180,12 +181,12 @@ impl MaskQuery<'_> {
         }
     }
 
-    /// Returns the tails of `tail_len` blocks before each boundary at which a hit can end.
+    /// Returns the tails of `tail_len` blocks before each boundary where a hit can end.
     pub fn tails(&self, block_size: usize, tail_len: usize) -> RetentionMask {
         if !self.alignment.is_multiple_of(block_size) {
             return RetentionMask::All;
         }
-        // EAGLE matches one block past the boundary.
+        // EAGLE matches one block after the boundary.
         let num_dropped = usize::from(self.drops_eagle_block);
         if let Some(value) = self.tail_value(block_size, tail_len, num_dropped) {
             let range = self.range.0..self.range.1;
@@ -206,8 +207,8 @@ impl MaskQuery<'_> {
         self.reachable_tails(block_size, tail_len, num_dropped)
     }
 
-    /// Returns the tails of `tail_len` blocks, which end `num_dropped` blocks behind a hit, that
-    /// are cached whatever they are worth.
+    /// Returns the tails that are cached regardless of their value. A tail has `tail_len` blocks
+    /// and ends `num_dropped` blocks after a hit.
     fn reachable_tails(
         &self,
         block_size: usize,
@@ -232,8 +233,8 @@ impl MaskQuery<'_> {
         RetentionMask::Runs(merge(runs))
     }
 
-    /// Returns what gives values to tails of `tail_len` blocks that end `num_dropped` blocks behind
-    /// a hit.
+    /// Returns the object that assigns values to tails. A tail has `tail_len` blocks and ends
+    /// `num_dropped` blocks after a hit.
     fn tail_value(
         &self,
         block_size: usize,
@@ -250,7 +251,7 @@ impl MaskQuery<'_> {
         })
     }
 
-    /// The last `tail_len` blocks of every segment, moved by `num_dropped`.
+    /// Returns the last `tail_len` blocks of every segment, shifted by `num_dropped` blocks.
     fn segment_tails(
         &self,
         segment: usize,
@@ -294,9 +295,11 @@ fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     merged
 }
 
-/// Returns the token positions at which a later request that repeats or extends a prompt can
-/// resume. Without EAGLE: the prompt less its last token, which is always recomputed. With EAGLE,
-/// which drops a block: one aligned boundary lower, for the repeated and for the extended prompt.
+/// Returns the token positions where a later request can resume that repeats or extends a prompt:
+///
+/// - Without EAGLE: the end of the prompt without its last token, which is always recomputed.
+/// - With EAGLE, which drops a block: one aligned boundary lower, for the repeated and for the
+///   extended prompt.
 fn replay_boundaries(num_prompt_tokens: usize, alignment: usize, drops_block: bool) -> Vec<usize> {
     let last = num_prompt_tokens.saturating_sub(1);
     if !drops_block {
@@ -337,7 +340,7 @@ mod tests {
 
     #[test]
     fn block_16_window_32_beside_full_32_keeps_every_block() {
-        // The seventh block stays out because caching stops at the aligned boundary.
+        // The seventh block is left out because caching stops at the aligned boundary.
         let mask = query((0, 6), 32).tails(16, 2);
         assert_eq!(blocks(mask, (0, 6)), [0, 1, 2, 3, 4, 5]);
     }

@@ -1,18 +1,19 @@
-//! What stays cached, what it is worth, and what becomes of it when a request lets go.
+//! Retention decides which blocks stay cached, which value they have, and what happens to them when
+//! a request releases them.
 //!
-//! A [`Policy`] is what a caller asks for. [`ActivePolicy`] is that policy in one manager, which
-//! calls it at four moments in the life of a request:
+//! A [`Policy`] is the policy that a caller asks for. [`ActivePolicy`] is that policy in one
+//! manager, which calls it at four moments in the life of a request:
 //!
 //! | moment | call | with a standard policy | with adaptive retention |
 //! |---|---|---|---|
-//! | blocks became full | [`ActivePolicy::mask_in_pool`] | the tails in the mask are cached | so are the tails that have a value, each with it |
+//! | blocks became full | [`ActivePolicy::mask_in_pool`] | the tails in the mask are cached | tails that have a value are cached too, each with its value |
 //! | it is admitted | [`ActivePolicy::admitted`] | | learns where earlier sequences were resumed |
 //! | blocks left its window | [`ActivePolicy::window_left`] | pins them, if the policy has a pinned tier | protects valuable tails |
 //! | it ends | [`ActivePolicy::release`] | releases its tables | learns, and releases its blocks in the order of their values |
 //!
-//! [`mask`] has vLLM's rules, [`valuation`] says where values come from. Which free block goes first
-//! is decided in [`crate::pool`], by the values that blocks were given here. This module is below
-//! `group` because the groups ask for their masks; of a group it knows the [`TailShape`] only.
+//! [`mask`] has vLLM's rules, and [`valuation`] determines the values of blocks. [`crate::pool`]
+//! uses these values to decide which free block is evicted first. This module is listed after
+//! `group` because groups ask for their masks. Of a group, it knows only the [`TailShape`].
 
 mod estimate;
 mod valuation;
@@ -39,21 +40,22 @@ use crate::error::{Error, Result};
 use crate::pool::{Adaptive, AdaptiveConfig, BlockPool, RetentionPriority};
 use crate::request::{GroupBlocks, RequestBlocks, RequestView};
 
-/// The retention policy of a manager, and what it has learnt.
+/// The retention policy of a manager, with everything that it has learnt.
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
     policy: Policy,
     rules: CacheRules,
     /// The shape of each group.
     shapes: Vec<TailShape>,
-    /// What gives blocks their values, under adaptive retention.
+    /// Determines the values of blocks under adaptive retention.
     valuation: Option<Valuation>,
     watches_windows: bool,
 }
 
 impl ActivePolicy {
-    /// Puts a policy in force in a manager with these groups, as they are known before and after the
-    /// groups that are looked up together agreed on the blocks that they drop.
+    /// Creates the active policy of a manager with these groups. `before` has the groups' shapes
+    /// before groups that are looked up together agreed on the blocks that they drop. `shapes` has
+    /// the shapes after that.
     pub(crate) fn new(
         policy: Policy,
         rules: CacheRules,
@@ -65,13 +67,14 @@ impl ActivePolicy {
         Self { policy, rules, shapes, valuation, watches_windows }
     }
 
-    /// Returns the rules by which blocks are cached.
+    /// Returns the rules that decide which blocks are cached.
     #[inline]
     pub(crate) fn rules(&self) -> &CacheRules {
         &self.rules
     }
 
-    /// Returns what the pool has to know to evict by values; `None` for a standard policy.
+    /// Returns the configuration with which the pool evicts by values; `None` for a standard
+    /// policy.
     pub(crate) fn eviction(&self, num_blocks: usize) -> Option<AdaptiveConfig> {
         self.valuation.as_ref()?;
         Some(AdaptiveConfig {
@@ -84,8 +87,9 @@ impl ActivePolicy {
         })
     }
 
-    /// Puts another [`Policy::retention_interval`] in force: that of `policy`, whose other fields are
-    /// the ones that are in force. Returns [`Error::Config`], and changes nothing, if it cannot work.
+    /// Changes [`Policy::retention_interval`] to the interval of `policy`. All other fields of
+    /// `policy` must be unchanged. Returns [`Error::Config`], and changes nothing, if the interval
+    /// cannot work.
     pub(crate) fn set_policy(&mut self, policy: Policy) -> Result<()> {
         let is_sparse = self.shapes.iter().any(|shape| shape.is_sparse);
         policy.validate(is_sparse, self.rules.scheduler_block_size)?;
@@ -95,7 +99,7 @@ impl ActivePolicy {
     }
 }
 
-/// Blocks that became full.
+/// Handles blocks that became full.
 impl ActivePolicy {
     /// Returns the mask of a range of a group's blocks, without blocks that have no value.
     pub(crate) fn mask(
@@ -107,7 +111,7 @@ impl ActivePolicy {
         self.mask_with_room(group, request, range, false)
     }
 
-    /// Returns the mask of a range of a group's blocks. Blocks without a value are in it if
+    /// Returns the mask of a range of a group's blocks. It includes blocks without a value if the
     /// `num_queued` blocks in the free queue are enough to keep them until the prompt is computed.
     pub(crate) fn mask_in_pool(
         &self,
@@ -135,7 +139,8 @@ impl ActivePolicy {
         self.rules.mask(model, shape, request, range, has_room)
     }
 
-    /// Whether the state after `num_blocks` blocks is cached in every prompt of this length.
+    /// Returns whether the state after `num_blocks` blocks is cached in every prompt of this
+    /// length.
     pub(crate) fn keeps_state_at(
         &self,
         group: GroupId,
@@ -147,15 +152,15 @@ impl ActivePolicy {
         self.rules.keeps_state_at(model, shape, request, num_blocks)
     }
 
-    /// Whether the tails at the boundaries where requests resume are the only cached ones.
+    /// Returns whether the policy caches only the tails at boundaries where requests resume.
     pub(crate) fn keeps_boundaries_alone(&self) -> bool {
         self.rules.retention_interval == Some(0)
     }
 }
 
-/// A request that is admitted.
+/// Handles a request that is admitted.
 impl ActivePolicy {
-    /// Learns from a request that gets its first blocks, before its hit is attached.
+    /// Learns from a request that gets its first blocks. Called before its hit is attached.
     #[inline(never)]
     pub(crate) fn admitted(
         &mut self,
@@ -171,16 +176,17 @@ impl ActivePolicy {
     }
 }
 
-/// Blocks that leave a window.
+/// Handles blocks that leave a window.
 impl ActivePolicy {
-    /// Whether the policy has to know of blocks that leave a window.
+    /// Returns whether the manager must report blocks that leave a window to the policy.
     #[inline]
     pub(crate) fn watches_windows(&self) -> bool {
         self.watches_windows
     }
 
     /// Prepares the pool for the release of blocks that leave the windows of a request.
-    /// `is_skipped` says whether a group is about to release the block at a position of its table.
+    /// `is_skipped` returns whether a group is about to release the block at a position of its
+    /// table.
     #[inline]
     pub(crate) fn window_leaves(
         &self,
@@ -198,8 +204,8 @@ impl ActivePolicy {
         }
     }
 
-    /// Pins the blocks that a group of a request holds, if so many blocks left its window at once
-    /// that the policy pins them.
+    /// Pins the blocks of a request in a group. Does so only if enough blocks left the window at
+    /// once, by the policy's `pin_min_drop_size`.
     #[cold]
     #[inline(never)]
     pub(crate) fn pin_if_many_left(
@@ -224,7 +230,7 @@ impl ActivePolicy {
     }
 }
 
-/// A request that ends.
+/// Handles a request that ends.
 impl ActivePolicy {
     /// Pins the cached blocks of a request that ends, if the policy has a pinned tier.
     pub(crate) fn pin_ended(&self, pool: &mut BlockPool, held: &RequestBlocks) {
@@ -246,7 +252,7 @@ impl ActivePolicy {
         }
     }
 
-    /// Ends the protection of a request's tails, whose other blocks the caller releases.
+    /// Ends the protection of a request's tails. The caller releases the request's other blocks.
     pub(crate) fn unprotect(&self, pool: &mut BlockPool, held: &RequestBlocks) {
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
             valuation::unprotect_tails(adaptive, blocks, held);
@@ -254,9 +260,9 @@ impl ActivePolicy {
     }
 }
 
-/// Priorities that requests set for their blocks.
+/// Handles priorities that requests set for their blocks.
 impl ActivePolicy {
-    /// Checks that priorities of requests have an effect.
+    /// Checks that requests' priorities have an effect.
     pub(crate) fn check_takes_priorities(&self) -> Result<()> {
         match self.policy.retention {
             Retention::Adaptive => Ok(()),
@@ -268,7 +274,7 @@ impl ActivePolicy {
         }
     }
 
-    /// Sets the priority of the request for which the next calls are made; `None` for none.
+    /// Sets the priority of the request for which the next calls are made; `None` if it sets none.
     pub(crate) fn set_requested_priority(
         &self,
         pool: &mut BlockPool,
@@ -279,7 +285,7 @@ impl ActivePolicy {
         }
     }
 
-    /// Whether the priority of some request has a time to live.
+    /// Returns whether some request's priority has a time to live.
     pub(crate) fn has_times_to_live(&self, pool: &BlockPool) -> bool {
         pool.adaptive().is_some_and(Adaptive::has_times_to_live)
     }
@@ -292,7 +298,7 @@ impl ActivePolicy {
     }
 }
 
-/// Pins those blocks of a request that are about to leave a window and are cached.
+/// Pins the cached blocks of a request that will leave a window next.
 #[cold]
 #[inline(never)]
 fn pin_skipped(pool: &mut BlockPool, table: &GroupBlocks, is_skipped: impl Fn(usize) -> bool) {

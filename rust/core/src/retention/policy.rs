@@ -1,25 +1,25 @@
-//! The retention policy: which blocks stay cached and in which order they are evicted.
+//! The retention policy: which blocks stay cached, and in which order they are evicted.
 
 use crate::error::{Error, Result};
 use crate::pool::RecycleOrder;
 
-/// The retention policy of a manager. Its mechanisms, those of the field, combine freely under
-/// [`Retention::Standard`].
+/// The retention policy of a manager. With [`Retention::Standard`], its mechanisms can be combined
+/// freely. They are known from vLLM and other projects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether the fields below or adaptive retention decide.
+    /// Whether the following fields decide, or adaptive retention.
     pub retention: Retention,
-    /// Where released blocks go in the free queue.
+    /// The place of released blocks in the free queue.
     pub recycle_order: RecycleOrder,
     /// Whether sliding-window blocks that can never serve a hit stay uncached (vLLM PR 42258).
     pub reachable_block_mask: bool,
-    /// Tokens between the boundaries whose sliding-window tail is cached (vLLM PR 43447): `None`
-    /// for every aligned boundary, 0 for replay and shared-prefix boundaries only.
+    /// Tokens between the boundaries whose sliding-window tail is cached (vLLM PR 43447). `None`
+    /// means every aligned boundary. 0 means only replay and shared-prefix boundaries.
     pub retention_interval: Option<usize>,
-    /// Blocks that have to leave a window at once so that the window is pinned (vLLM PR 40676);
-    /// `None` pins nothing.
+    /// The number of blocks that must leave a window at once so that the window is pinned (vLLM PR
+    /// 40676). `None` pins nothing.
     pub pin_min_drop_size: Option<usize>,
-    /// Most free blocks with a priority above the default, under adaptive retention.
+    /// The most free blocks with a priority above the default, under adaptive retention.
     pub protected_share: ProtectedShare,
 }
 
@@ -30,7 +30,7 @@ pub struct ProtectedShare(u32);
 impl ProtectedShare {
     const WHOLE: u32 = 1_000_000;
 
-    /// Returns a share from 0 to 1, or [`Error::Config`] outside of it.
+    /// Returns a share from 0 to 1. Returns [`Error::Config`] for any other value.
     pub fn new(share: f64) -> Result<Self> {
         if (0.0..=1.0).contains(&share) {
             return Ok(Self((share * f64::from(Self::WHOLE)).round() as u32));
@@ -58,13 +58,13 @@ impl Default for ProtectedShare {
     }
 }
 
-/// What decides which blocks stay cached.
+/// The mechanism that decides which blocks stay cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// The fields of a [`Policy`], as in vLLM.
+    /// The fields of a [`Policy`] decide, as in vLLM.
     #[default]
     Standard,
-    /// The value of blocks and their observed reuse; see [`crate::pool::Adaptive`].
+    /// The value of blocks and their observed reuse decide; see [`crate::pool::Adaptive`].
     Adaptive,
 }
 
@@ -82,26 +82,26 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Adaptive retention, which needs no other option.
+    /// Returns adaptive retention, which needs no other option.
     pub fn adaptive() -> Self {
         Self { retention: Retention::Adaptive, ..Self::default() }
     }
 
-    /// The retention interval called `auto`, in tokens (vllm-ascend PR 9684).
+    /// The retention interval with the name `auto`, in tokens (vllm-ascend PR 9684).
     pub const AUTO_RETENTION_INTERVAL: usize = 32_768;
 
-    /// Blocks that leave a window at once below which they are a decode tail without value (vLLM
-    /// PR 40676).
+    /// The default of `pin_min_drop_size`. If fewer blocks leave a window at once, they are a
+    /// decode tail without value (vLLM PR 40676).
     pub const DEFAULT_PIN_MIN_DROP_SIZE: usize = 16;
 
-    /// Whether cached blocks that leave a window are pinned too. With an interval, only tails at
-    /// its boundaries are cached, and without them pinned full-attention blocks cannot be hit. So
-    /// those tails are pinned however few leave at once.
+    /// Returns whether cached blocks that leave a window are pinned, too. With an interval, only
+    /// tails at its boundaries are cached, and without these tails pinned full-attention blocks
+    /// cannot be hit. So these tails are pinned even if few blocks leave at once.
     pub(in crate::retention) fn pins_skipped_tails(&self) -> bool {
         self.pin_min_drop_size.is_some() && self.retention_interval.is_some()
     }
 
-    /// Checks each field, and that no two contradict each other.
+    /// Checks each field, and that no two fields contradict each other.
     pub fn check_parts(&self) -> Result<()> {
         if self.pin_min_drop_size == Some(0) {
             return Err(Error::Config(
@@ -132,8 +132,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Checks the policy for a model of which a group has a sliding window or not, and whose
-    /// scheduler block size is given in tokens.
+    /// Checks the policy for a model. `has_sliding_window` is true if a group has a sliding window.
+    /// The scheduler block size is in tokens.
     pub(crate) fn validate(
         &self,
         has_sliding_window: bool,

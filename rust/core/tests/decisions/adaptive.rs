@@ -1,4 +1,4 @@
-//! Adaptive retention: blocks are kept by their value and evicted in the order that fits the
+//! Adaptive retention: blocks are kept by their value and evicted in the best order for the
 //! traffic.
 
 use kvoxide_core::{
@@ -34,13 +34,13 @@ fn once(i: usize, num_tokens: usize) -> std::ops::Range<u64> {
     first..first + num_tokens as u64
 }
 
-/// Serves prompts that never come back.
+/// Serves prompts that are not repeated.
 fn serve_once(manager: &mut Manager, num_prompts: usize, num_tokens: usize) {
     (0..num_prompts).for_each(|i| drop(serve(manager, 1000 + i as u64, once(i, num_tokens))));
 }
 
-/// Serves a prompt of 256 tokens twice, then prompts that never come back, until a scoring function is
-/// in force that keeps what was used often.
+/// Serves a prompt of 256 tokens twice, then prompts that are not repeated. Repeats this until the
+/// current scoring function keeps blocks that were used often.
 fn serve_until_recency_is_behind(manager: &mut Manager, num_prompts: usize) {
     for round in 0..8 {
         (0..2).for_each(|id| drop(serve(manager, id, once(7, 256))));
@@ -128,7 +128,7 @@ fn eviction_by_id_moves_a_block_to_the_free_queue() {
     assert_eq!(look_up(&mut manager, 0..9).length, 4);
 }
 
-/// Returns the tokens that are hit in a number of passes over 160 prompts of 5 blocks.
+/// Returns the number of tokens that are hit in `num_passes` passes over 160 prompts of 5 blocks.
 fn hits_of_a_scan(policy: Policy, num_blocks: usize, num_passes: u64) -> usize {
     let mut manager = managed(num_blocks, &[GroupSpec::full(4)], policy);
     let mut hits = 0;
@@ -167,7 +167,7 @@ fn a_prefix_that_is_used_often_outlives_those_used_once() {
 }
 
 /// Computes the first 600 tokens of a prompt of 1,200. Tails at multiples of 256 have the value of
-/// full blocks, those between at most a quarter of it.
+/// full blocks, and the tails between them at most a quarter of it.
 fn long_prompt(manager: &mut Manager) -> Request {
     let mut request = Request::new(manager, 1, 0..1200);
     [200, 200, 200, 4].into_iter().for_each(|num_tokens| step(manager, &mut request, num_tokens));
@@ -216,7 +216,7 @@ fn a_prompt_with_a_window_survives_traffic_under_which_the_default_evicts_it() {
 
 #[test]
 fn tails_without_a_value_are_cached_while_the_free_queue_is_longer_than_the_prompt() {
-    // 1000 tokens take 500 blocks. Tails at multiples of 32 have a value.
+    // 1,000 tokens take 500 blocks. Tails at multiples of 32 have a value.
     for (num_blocks, num_hit) in [(1001, 100), (1000, 96)] {
         let mut manager = adaptive(num_blocks, &full_and_window());
         serve(&mut manager, 1, 0..1000);
@@ -226,7 +226,7 @@ fn tails_without_a_value_are_cached_while_the_free_queue_is_longer_than_the_prom
     }
 }
 
-/// Generated tails at multiples of 16 have a little value.
+/// Checks a window group: generated tails at multiples of 16 have a small value.
 #[test]
 fn generated_blocks_are_evicted_before_prompt_blocks() {
     let mut manager = adaptive(100, &[GroupSpec::sliding_window(4, 8)]);
@@ -244,9 +244,9 @@ fn fork(num_shared: u64) -> impl IntoIterator<Item = u64> {
     (0..num_shared).chain([7])
 }
 
-/// Serves one prompt a number of times, between others, and with `is_hit` another one that diverges
-/// from it after 120 tokens. Returns what the latter hits in the end. Later hits used only the
-/// full-attention blocks of the shared prefix.
+/// Serves one prompt `num_passes` times, with other prompts between. With `is_hit`, also serves a
+/// prompt that diverges from it after 120 tokens. Returns the hit of that other prompt at the end.
+/// Later hits used only the full-attention blocks of the shared prefix.
 fn hit_of_fork_after_its_prefix(num_passes: u64, is_hit: bool) -> usize {
     let mut manager = adaptive(400, &full_and_window());
     serve(&mut manager, 1, 0..161);
@@ -270,7 +270,7 @@ fn a_tail_inside_longer_prompts_gets_no_second_chance() {
     assert!(hit_of_fork_after_its_prefix(10, false) < 120);
 }
 
-/// Tails of 8 tokens, 64 tokens apart, have more value than a prompt of 161 tokens.
+/// Checks tails of 8 tokens, 64 tokens apart. They have more value than a prompt of 161 tokens.
 #[test]
 fn a_tail_of_high_value_gets_second_chances_while_its_prefix_is_used() {
     let mut manager = adaptive(400, &full_and_window());
@@ -322,8 +322,8 @@ fn an_interval_set_later_is_refused_too() {
     assert_eq!(manager.set_retention_interval(None), Ok(()));
 }
 
-/// Serves pairs of prompts, the second of which continues the first at its last multiple of 512
-/// tokens.
+/// Serves pairs of prompts. The second prompt of a pair continues the first one at its last
+/// multiple of 512 tokens.
 #[test]
 fn tails_near_the_end_are_kept_where_follow_ups_resume() {
     let num_cached = |num_pairs: u64| {
@@ -339,7 +339,7 @@ fn tails_near_the_end_are_kept_where_follow_ups_resume() {
         shared.map(|tokens| look_up(&mut manager, tokens).length)
     };
     assert_eq!(num_cached(5), [512, 688, 944]);
-    // Tails at multiples of 64 have a little value by their position.
+    // Tails at multiples of 64 have a small value because of their position.
     assert_eq!(num_cached(200), [512, 640, 896]);
 }
 

@@ -1,10 +1,10 @@
-//! Allocations of slots: which succeed, which are refused, and external tokens.
+//! Allocations of slots: which ones succeed, which are refused, and external tokens.
 
 use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig};
 
 use crate::small::{Request, admit, allocate, config, held, look_up, made, manager, serve, step};
 
-/// Whether a request gets slots for the first `num_new_tokens` of `args`.
+/// Returns whether a request gets slots for the first `num_new_tokens` of `args`.
 fn fits(manager: &mut Manager, num_tokens: u64, is_waiting: bool, args: AllocateArgs<'_>) -> bool {
     let mut request = Request::new(manager, 99, 1000..1000 + num_tokens);
     request.is_waiting = is_waiting;
@@ -54,7 +54,8 @@ fn the_full_sequence_must_fit() {
 
 #[test]
 fn a_window_is_admitted_by_the_blocks_that_it_holds_at_once() {
-    // 7 tokens of the window and 8 in flight take 4 blocks, and one more if they start inside one.
+    // The 7 tokens of the window and 8 tokens in flight take 4 blocks, and 5 if they start inside a
+    // block.
     for (num_blocks, is_admitted) in [(6, true), (5, false)] {
         let groups = [GroupSpec::sliding_window(4, 8)];
         let config = ManagerConfig { max_in_flight_tokens: Some(8), ..config(num_blocks, &groups) };
@@ -77,7 +78,7 @@ fn free_blocks_of_a_hit_are_not_free_for_the_rest() {
         new_computed_blocks: &hit.blocks,
         ..AllocateArgs::default()
     };
-    // Five blocks are free, all of the hit; a sixth is needed.
+    // Five blocks are free, all of them in the hit. A sixth is needed.
     assert!(!fits(&mut manager, 21, true, args));
 }
 
@@ -115,13 +116,14 @@ fn a_hit_beyond_the_model_length_is_attached_up_to_it() {
         new.map(|new| new.map(|new| (held(&manager, 1)[0].len(), new[0].len())))
     };
     let window = || GroupSpec::sliding_window(4, 8);
-    // The window starts in the 6th of the model's 8 blocks, behind them, and at 65 nowhere.
+    // The model has 8 blocks. The window starts in the 6th of them, then after all of them, and at
+    // 65 nowhere.
     assert_eq!(beyond(window(), 4, 31), Ok(Some((8, 2))));
     assert_eq!(beyond(window(), 4, 48), Ok(Some((10, 0))));
     assert_eq!(beyond(window(), 4, 64), Ok(Some((14, 0))));
     assert!(matches!(beyond(window(), 4, 65), Err(Error::Request(_))));
     assert!(matches!(beyond(window(), 4, usize::MAX), Err(Error::Request(_))));
-    // Full attention reads the whole hit, as far as there are slots.
+    // Full attention reads the whole hit, up to the last slot.
     assert_eq!(beyond(GroupSpec::full(4), 9, usize::MAX), Ok(Some((8, 8))));
     assert_eq!(beyond(GroupSpec::full(4), 8, usize::MAX), Ok(None));
 }

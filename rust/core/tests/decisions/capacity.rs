@@ -8,8 +8,8 @@ fn tokens(num_new_tokens: usize) -> AllocateArgs<'static> {
     AllocateArgs { num_new_tokens, ..AllocateArgs::default() }
 }
 
-/// More tokens are counted as computed than the model takes. The window of the whole request ends
-/// at the model length.
+/// Counts more tokens as computed than the model takes. The window of the whole request ends at the
+/// model length.
 #[test]
 fn the_whole_request_ends_where_the_model_does() {
     for (watermark, is_served) in [(0.84, true), (0.91, false)] {
@@ -20,7 +20,7 @@ fn the_whole_request_ends_where_the_model_does() {
         request.num_computed_tokens = 30;
         let args =
             AllocateArgs { full_sequence_must_fit: true, has_scheduled_reqs: true, ..tokens(4) };
-        // The window counts one block for the whole request and none for the step; nine or ten of
+        // The window counts one block for the whole request and none for the step. Nine or ten of
         // the ten free blocks are reserved.
         let served = manager.allocate_slots(&request.view(), &args);
         assert_eq!(served.expect("a valid call").is_some(), is_served);
@@ -41,7 +41,7 @@ fn usual_tables_take_any_number_of_tokens_and_state_tables_twice_the_model_lengt
     assert!(matches!(answer(&mut states(), 33), Err(Error::Request(_))));
 }
 
-/// Five blocks of full attention's hit and two of the window's are free.
+/// Frees five blocks of full attention's hit and two blocks of the window's hit.
 #[test]
 fn free_blocks_of_a_hit_are_counted_group_by_group() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
@@ -67,8 +67,8 @@ fn free_blocks_of_a_hit_are_counted_group_by_group() {
     }
 }
 
-/// Tables of buffers and encoders attach no hit, so that external tokens are accepted although the
-/// tables have blocks.
+/// Checks tables of buffers and encoders. They attach no hit, so external tokens are accepted
+/// although the tables have blocks.
 #[test]
 fn a_request_whose_tables_attach_no_hit_takes_external_tokens() {
     let uncached =
@@ -89,7 +89,7 @@ fn a_request_whose_tables_attach_no_hit_takes_external_tokens() {
     }
 }
 
-/// External tokens allocate the buffer before the step does; a hit does not.
+/// Checks that external tokens allocate the buffer before the step does. A hit does not.
 #[test]
 fn a_buffer_is_new_to_a_request_with_a_hit() {
     let mut manager = manager(&[GroupSpec::full(4), GroupSpec::new("circular_buffer", 8)]);
@@ -105,7 +105,7 @@ fn a_buffer_is_new_to_a_request_with_a_hit() {
     assert_eq!(new.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
 }
 
-/// The step continues in a block of the table; the whole request needs one more state.
+/// The step continues in a block of the table. The whole request needs one more state.
 #[test]
 fn the_whole_table_of_a_running_state_must_fit() {
     for (num_taken, is_served) in [(59, true), (60, false)] {
@@ -133,7 +133,8 @@ fn a_step_that_takes_no_block_makes_no_observation() {
     let exporting = GroupSpec::new("mamba", 4)
         .with(Size::NumPrefillCheckpointBlocks, 1)
         .with(Size::PrefillCheckpointAlignment, 4);
-    // The table has a position for a state inside its second chunk, but demands no block for it.
+    // The table has a position for a state inside its second chunk, but the step demands no block
+    // for it.
     for (group, computed, num_new) in
         [(GroupSpec::full(4), [0, 3], [3, 1]), (exporting, [2, 4], [10, 8])]
     {
@@ -158,7 +159,7 @@ fn without_caching_an_empty_list_is_no_hit() {
     }
 }
 
-/// There are so many external tokens that the window skips the whole hit, wherever that ends.
+/// With this many external tokens, the window skips the whole hit, wherever the hit ends.
 #[test]
 fn a_hit_that_every_window_skips_may_end_anywhere() {
     let mut manager = manager(&[GroupSpec::sliding_window(8, 4)]);
@@ -190,8 +191,8 @@ fn lookahead_takes_no_state() {
     assert_eq!(allocate(&mut manager, &mut request, &args), [[1, 2]]);
 }
 
-/// Tokens count as computed for which the request holds no blocks: the ten blocks that it releases
-/// and the six behind them fill its table.
+/// Counts tokens as computed although the request holds no blocks for them. The ten blocks that it
+/// releases and the six blocks after them fill its table.
 #[test]
 fn released_blocks_of_a_request_fill_its_own_table() {
     for (num_blocks, is_served) in [(16, false), (17, true)] {

@@ -1,5 +1,5 @@
-//! States inside a chunk of a prompt: where one is exported, whether it is cached, and the blocks
-//! that it takes.
+//! States inside a chunk of a prompt: where one is exported, whether it is cached, and which blocks
+//! it takes.
 
 use kvoxide_core::group::Checkpoint;
 use kvoxide_core::{
@@ -28,7 +28,7 @@ fn retaining(retention_interval: Option<usize>) -> ManagerConfig {
 fn a_block_for_drafts_may_take_the_state_inside_the_chunk() {
     for (num_new_tokens, at, row) in [
         (8, Checkpoint { num_tokens: 8, position: 1 }, vec![1, 2, 3, 4, 5]),
-        // The block before the draft block moves on to the end.
+        // The block before the draft block moves to the end.
         (11, Checkpoint { num_tokens: 12, position: 2 }, vec![1, 0, 3, 2, 4, 5]),
     ] {
         let mut manager = manager(&[exporting(2)]);
@@ -122,7 +122,7 @@ fn a_state_is_cached_as_soon_as_it_has_a_block() {
         total_computed_tokens: 4,
         ..SlotDemand::default()
     };
-    // Two blocks are for the states; a question about the whole request leaves nothing behind.
+    // The states need two blocks. A question about the whole request changes nothing.
     let before = digest(&manager);
     let whole = SlotDemand { apply_admission_cap: true, ..demand };
     assert_eq!(manager.get_num_blocks_to_allocate(1, &whole), Ok(2));

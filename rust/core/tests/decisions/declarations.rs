@@ -1,4 +1,4 @@
-//! Declarations of kinds of groups: their names, sizes and abilities.
+//! Declarations of group kinds: their names, sizes and abilities.
 
 use kvoxide_core::group::{HitQuery, Kind, kinds};
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, Size};

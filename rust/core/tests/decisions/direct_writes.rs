@@ -9,8 +9,8 @@ use kvoxide_core::{
 const A: u64 = 1;
 const B: u64 = 2;
 
-/// Returns a manager with two requests of two full blocks and one that they still write to: `A` has
-/// blocks 1 to 3, `B` 4 to 6.
+/// Returns a manager with two requests. Each has two full blocks and one block to which it still
+/// writes: `A` has blocks 1 to 3, `B` has blocks 4 to 6.
 fn manager() -> Manager {
     let config = ManagerConfig::new(11, vec![GroupSpec::full(4)], 40);
     let mut manager = Manager::new(config).expect("a configuration that can work");

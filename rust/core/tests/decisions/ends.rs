@@ -1,10 +1,11 @@
-//! Adaptive retention: what is kept of the ends of prompts and of answers.
+//! Adaptive retention: which blocks at the ends of prompts and answers are kept.
 
 use kvoxide_core::{GroupSpec, Manager, ManagerConfig, NULL_BLOCK, Policy};
 
 use crate::small::{Request, admit, config, decode, look_up, made, num_protected_tails, serve};
 
-/// Hits end at multiples of 16 tokens and need the two window blocks of 4 tokens before them.
+/// Returns two groups. Hits end at multiples of 16 tokens and need the two window blocks of 4
+/// tokens before that end.
 fn full_and_small_window() -> [GroupSpec; 2] {
     [GroupSpec::full(16), GroupSpec::sliding_window(4, 8)]
 }
@@ -13,14 +14,14 @@ fn managed(num_blocks: usize, policy: Policy) -> Manager {
     made(ManagerConfig { policy, ..config(num_blocks, &full_and_small_window()) })
 }
 
-/// A prompt of 33 tokens and 40 tokens of an answer.
+/// Serves a prompt of 33 tokens and 40 tokens of an answer.
 fn answered(manager: &mut Manager) {
     let mut request = Request::new(manager, 1, 0..33);
     admit(manager, &mut request);
     decode(manager, &mut request, 33..73);
 }
 
-/// Serves prompts that never come back, with answers of 40 tokens if so.
+/// Serves prompts that are not repeated. With `has_answers`, each has an answer of 40 tokens.
 fn serve_once(manager: &mut Manager, num_prompts: u64, has_answers: bool) {
     for i in 0..num_prompts {
         let first = 10_000 + 1000 * i;
@@ -42,7 +43,7 @@ fn of_a_running_answer_the_last_tail_is_kept() {
     assert_eq!(num_protected_tails(&manager), 0);
 }
 
-/// To the request that goes on behind it, the answer of another is part of its prompt.
+/// If a request continues after the answer of another one, this answer is part of its prompt.
 #[test]
 fn where_a_request_resumed_in_an_earlier_answer_another_can_resume_while_its_own_goes_on() {
     let mut manager = managed(50, Policy::adaptive());
@@ -86,8 +87,8 @@ fn ends_at_which_nobody_resumes_are_evicted_before_full_blocks() {
     }
 }
 
-/// A prompt of 145 tokens, whose tail at 128 has half a full block's value by its place alone, and 40
-/// tokens of an answer. Returns how many tails are protected.
+/// Serves a prompt of 145 tokens and 40 tokens of an answer. The tail at 128 has half the value of
+/// a full block because of its position. Returns the number of protected tails.
 fn num_protected_of_long_prompt(manager: &mut Manager, first: u64) -> usize {
     let mut request = Request::new(manager, 2, first..first + 145);
     admit(manager, &mut request);
@@ -114,8 +115,8 @@ fn ends_get_their_value_back_where_requests_resume() {
     assert_eq!(num_protected_of_long_prompt(&mut manager, 2000), 4, "those at 128 and 176");
 }
 
-/// A client that sends its prompt again for each token resumes again and again at ends that it does
-/// not pass: they say nothing of those that others pass.
+/// Serves a client that sends its prompt again for each token. It resumes many times at ends that
+/// it does not pass. These ends say nothing about ends that other requests pass.
 #[test]
 fn a_prompt_that_grows_by_a_token_does_not_keep_the_ends_that_chats_have_passed() {
     let mut manager = managed(2000, Policy::adaptive());

@@ -1,4 +1,4 @@
-//! Events, for observers that mirror the cache.
+//! Events for observers that mirror the cache.
 
 use kvoxide_core::{Event, GroupSpec, Manager, ManagerConfig, StoredEvent};
 

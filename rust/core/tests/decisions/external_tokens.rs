@@ -1,4 +1,4 @@
-//! Capacity for external tokens: tables take more or fewer blocks for them than the demand counts.
+//! Capacity for external tokens. Tables take more or fewer blocks for them than the demand counts.
 
 use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, NULL_BLOCK, Size, digest};
 
@@ -15,11 +15,11 @@ fn exporting(block_size: usize) -> GroupSpec {
 
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    /// Served. The flags say which positions of the last group's table have blocks.
+    /// The request is served. The flags say which positions of the last group's table have blocks.
     Held(Vec<bool>),
     /// Too few blocks are free for the demand.
     Waits,
-    /// Enough blocks are free for the demand, but not for all that are taken.
+    /// Enough blocks are free for the demand, but not for all blocks that are taken.
     Lacks,
 }
 
@@ -27,7 +27,7 @@ fn row<const N: usize>(held: [u8; N]) -> Outcome {
     Outcome::Held(held.iter().map(|&held| held == 1).collect())
 }
 
-/// Returns the outcome for a request with a hit followed by external and new tokens, where only
+/// Returns the outcome for a request with a hit, then external tokens, then new tokens. Only
 /// `num_free` blocks are free.
 fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 3]) -> Outcome {
     let found = look_up(manager, 0..hit as u64 + 1);
@@ -58,7 +58,7 @@ fn answer(manager: &mut Manager, num_free: usize, [hit, external, new]: [usize; 
     }
 }
 
-/// Returns the outcomes of new managers with one block too few, and with just enough.
+/// Returns the outcomes of two new managers: with one block too few, and with just enough.
 fn at_the_bound(
     groups: &[GroupSpec],
     least: usize,
@@ -81,7 +81,7 @@ fn an_external_state_and_the_running_one_count_as_one_block() {
     // The running state continues in the block of the external state.
     let one = [Outcome::Waits, row([0, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 1, [0, 6, 2], nothing), one);
-    // Positions without a state lie between the two.
+    // Positions between the two have no state.
     let gap = [Outcome::Lacks, row([0, 1, 0, 0, 1])];
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [0, 8, 12], nothing), gap);
 }
@@ -96,7 +96,7 @@ fn draft_blocks_and_a_state_inside_the_chunk_are_counted_with_an_external_state(
     assert_eq!(at_the_bound(&[exporting(4)], 3, [0, 8, 11], nothing), inside);
 }
 
-/// The demand counts the block of that state, which stays free.
+/// Checks a demand that counts the block of a free state. The block stays free.
 #[test]
 fn a_free_state_before_external_tokens_is_skipped() {
     let served = |manager: &mut Manager| {
@@ -118,8 +118,8 @@ fn a_state_in_use_before_external_tokens_frees_no_block() {
     assert_eq!(at_the_bound(&[states(4, 0)], 2, [8, 8, 4], running), both);
 }
 
-/// In blocks of 8, the hit of 12 tokens ends inside the second block, which also holds the end of
-/// the step. In blocks of 2, the external tokens have a state of their own.
+/// In blocks of 8, the hit of 12 tokens ends inside the second block, which also has the end of the
+/// step. In blocks of 2, the external tokens have their own state.
 #[test]
 fn a_negative_demand_of_one_group_does_not_cover_another_group() {
     let groups = [GroupSpec::full(2), states(8, 0), states(2, 0)];

@@ -1,4 +1,4 @@
-//! Hits: the longest prefix that every group can continue from.
+//! Hits: the longest prefix from which every group can continue.
 
 use kvoxide_core::{GroupSpec, ManagerConfig};
 
@@ -26,7 +26,8 @@ fn three_groups_settle_on_one_length() {
     // Blocks 9 of the short window and 6 of the long one.
     manager.evict_blocks(&[20, 27]).expect("blocks of the pool");
     let hit = look_up(&mut manager, 0..41);
-    // The short window allows 36 and less; the long one needs blocks below 6 then.
+    // The short window allows hits of up to 36 tokens. For these, the long window needs blocks
+    // below 6.
     assert_eq!((hit.length, hit.shared_prefix_boundary), (24, 40));
     assert_eq!(
         ids(&hit.blocks),
@@ -93,7 +94,7 @@ fn eagle_matches_a_block_beyond_the_maximum_length() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });
     serve(&mut manager, 1, 0..24);
-    // At most 23 tokens can be hit; the block up to 24 is matched nevertheless, and dropped.
+    // At most 23 tokens can be hit. The block up to 24 is still matched, and then dropped.
     let hit = look_up(&mut manager, 0..24);
     assert_eq!(hit.length, 20);
     assert_eq!(ids(&hit.blocks), [[1, 2, 3, 4, 5], [0, 0, 0, 10, 11]]);
@@ -104,7 +105,7 @@ fn a_chunk_needs_only_its_own_blocks() {
     let mut manager = manager(&[GroupSpec::chunked_local(4, 8)]);
     let mut request = Request::new(&manager, 1, 0..20);
     step(&mut manager, &mut request, 20);
-    // Token 15 attends to 8 and later; token 16 starts a chunk.
+    // Token 15 attends to token 8 and later ones. Token 16 starts a chunk.
     for (num_tokens, expected) in
         [(16, &[0, 0, 3][..]), (17, &[0, 0, 0, 0]), (21, &[0, 0, 0, 0, 5])]
     {
@@ -129,7 +130,7 @@ fn groups_that_differ_only_in_being_eagle_groups_drop_together() {
     let mut manager = made(ManagerConfig { use_eagle: true, ..config(41, &groups) });
     let mut request = Request::new(&manager, 1, 0..13);
     step(&mut manager, &mut request, 13);
-    // Blocks up to the aligned boundary at 8 are cached, and one more in groups that drop a block.
+    // Blocks up to the aligned boundary at 8 are cached. Groups that drop a block cache one more.
     let held = manager.blocks_of(1).expect("a request that runs");
     let cached: Vec<_> = held.groups.iter().map(|group| group.num_cached_blocks).collect();
     assert_eq!(cached, [Some(3), Some(3), Some(1)]);

@@ -1,4 +1,4 @@
-//! Kinds with other tables than the usual one.
+//! Kinds of groups whose tables are not the usual ones.
 
 use kvoxide_core::{
     AllocateArgs, GroupSpec, ManagerConfig, NULL_BLOCK, Size, SlotDemand, check, digest,
@@ -16,14 +16,14 @@ fn circular(size: usize) -> GroupSpec {
     GroupSpec::new("circular_buffer", size)
 }
 
-/// The prompt has 6 tokens in blocks of 4; all others are generated.
+/// Serves a prompt of 6 tokens in blocks of 4. All other tokens are generated.
 #[test]
 fn blocks_between_the_prompt_and_the_window_are_released() {
     let mut manager = manager(&[rswa(4, 5)]);
     let mut request = Request::new(&manager, 1, 0..6);
     step(&mut manager, &mut request, 6);
     decode(&mut manager, &mut request, 100..116);
-    // 21 tokens are computed before the last step; the window of 5 starts at token 16.
+    // Before the last step, 21 tokens are computed. The window of 5 starts at token 16.
     assert_eq!(held(&manager, 1), [[1, 2, NULL_BLOCK, NULL_BLOCK, 5, 6]]);
     assert_eq!(check(&manager), Ok(()));
     let before = digest(&manager);
@@ -45,7 +45,7 @@ fn a_prompt_is_hit_as_in_full_attention() {
     assert_eq!(held(&manager, 2), [[1, 2, 3, 4, 5, 6, 7, 8]]);
 }
 
-/// A connector continues where R-SWA ends, as it does with full attention.
+/// Checks that a connector continues where R-SWA ends, as with full attention.
 #[test]
 fn a_prompt_is_hit_beyond_its_cached_states() {
     for first in [rswa(4, 5), GroupSpec::full(4)] {
@@ -70,7 +70,7 @@ fn a_circular_buffer_is_one_block_for_the_whole_request() {
     assert_eq!(check(&manager), Ok(()));
     assert_eq!(manager.free(1), Ok(()));
     assert_eq!(free_ids(&manager)[0], 3, "a block that nobody else can use is recycled first");
-    // The other group decides the hit, at multiples of 8; the buffer is a new block.
+    // The other group decides the hit, at multiples of 8. The buffer is a new block.
     let mut again = Request::new(&manager, 2, 0..20);
     assert_eq!(admit(&mut manager, &mut again), 16);
     assert_eq!(held(&manager, 2), [vec![1, 2, 4, 5, 3], vec![8]]);

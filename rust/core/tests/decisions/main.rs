@@ -1,4 +1,4 @@
-//! Decisions that can be worked out by hand: blocks, hits, the order of eviction, events.
+//! Decisions that can be computed by hand: blocks, hits, the order of eviction, events.
 
 mod adaptive;
 mod admission;

@@ -1,4 +1,4 @@
-//! The order of eviction, and which of several duplicates is served.
+//! The order of eviction, and which of several duplicates serves a key.
 
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder};
 

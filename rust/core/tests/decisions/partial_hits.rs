@@ -4,8 +4,8 @@ use kvoxide_core::{AllocateArgs, Error, GroupBlocks, GroupSpec, Manager, Manager
 
 use crate::small::{Request, config, decode, held, ids, look_up, made, step};
 
-/// Returns a manager with attention and states in blocks of two hash blocks, and a hit of 12
-/// tokens.
+/// Returns a manager and a hit of 12 tokens. The manager has attention and states, in blocks of two
+/// hash blocks.
 fn after_12_tokens() -> (Manager, Vec<GroupBlocks>) {
     let groups = [GroupSpec::full(8), GroupSpec::new("mamba", 8)];
     let mut manager = made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) });
@@ -49,7 +49,7 @@ fn a_hit_has_the_block_in_which_it_ends() {
         assert!(matches!(refused, Err(Error::Precondition(_))), "{blocks:?}: {refused:?}");
         assert_eq!(digest(&manager), before);
     }
-    // A hit that ends with a block needs no block more.
+    // A hit that ends with a block needs no additional block.
     let whole = [one(&[1]), GroupBlocks::default()];
     for (blocks, num_tokens) in [(&whole[..], 8), (&hit, 12)] {
         let served = manager.allocate_slots(&request.view(), &args(blocks, num_tokens, 0));
@@ -73,7 +73,7 @@ fn a_state_before_external_tokens_is_not_copied() {
     }
 }
 
-/// R-SWA keeps and copies the prompt as full attention does.
+/// R-SWA keeps and copies the prompt in the same way as full attention.
 #[test]
 fn r_swa_is_hit_inside_a_block_too() {
     let rswa = GroupSpec::new("rswa", 8).with(kvoxide_core::Size::RswaWindow, 4);

@@ -10,7 +10,7 @@ fn hashed_by_8(use_eagle: bool) -> Manager {
     made(ManagerConfig { use_eagle, ..config(61, &groups) })
 }
 
-/// Returns the indices of a request's hashes that find a block, its own first.
+/// Returns the indices of a request's hashes that find a block. The block's own hash comes first.
 fn hashes_of(manager: &Manager, request: &Request, block: BlockId) -> Vec<usize> {
     let position = |hash| request.hashes.iter().position(|&known| known == hash);
     let keys = manager.pool().keys_of(block);
@@ -19,7 +19,7 @@ fn hashes_of(manager: &Manager, request: &Request, block: BlockId) -> Vec<usize>
 
 #[test]
 fn the_end_of_a_prompt_is_cached_beside_its_block() {
-    // Without EAGLE, all but the last token can be hit again.
+    // Without EAGLE, all tokens but the last one can be hit again.
     for (num_tokens, use_eagle, end) in [(44, false, 4), (48, false, 4), (48, true, 5)] {
         let mut manager = hashed_by_8(use_eagle);
         let mut request = Request::new(&manager, 1, 0..num_tokens);
@@ -61,7 +61,7 @@ fn a_block_keeps_longer_ends_and_loses_shorter_ones() {
         target.cache_partial_block(manager.pool_mut(), first, num_tokens);
         assert_eq!(hashes_of(&manager, &request, first), expected);
     }
-    // An end of the same length under another hash is not longer.
+    // An end of the same length under another hash does not count as longer.
     let other = Request::new(&manager, 2, 50..70);
     let target = CacheTarget { request: &other.view(), ..target };
     target.cache_partial_block(manager.pool_mut(), first, 16);

@@ -69,7 +69,7 @@ fn only_as_many_pinned_blocks_as_needed_are_unpinned_oldest_first() {
     assert_eq!(free_ids(&manager), [6, 7, 8, 9, 10, 11]);
     let mut request = Request::new(&manager, 3, 100..130);
     admit(&mut manager, &mut request);
-    // Eight blocks are the whole free queue and the two oldest pinned blocks.
+    // Eight blocks are needed: the whole free queue and the two oldest pinned blocks.
     assert_eq!(held(&manager, 3), [[6, 7, 8, 9, 10, 11, 2, 1]]);
     assert_eq!(pinned_ids(&manager), [5, 4, 3]);
     assert_eq!(look_up(&mut manager, 0..9).length, 0);

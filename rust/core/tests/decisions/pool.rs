@@ -75,7 +75,7 @@ fn a_key_knows_its_blocks_and_the_pool_its_keys() {
     assert_eq!(keys, [1, 2]);
 }
 
-/// Returns the free blocks, walked from both ends.
+/// Returns the free blocks. Checks that both directions have the same blocks.
 fn walked(pool: &BlockPool) -> Vec<BlockId> {
     let forward: Vec<_> = pool.blocks().free_from(pool.blocks().first_free()).collect();
     let back = |&block: &BlockId| pool.blocks().free_before(block);
@@ -121,7 +121,7 @@ fn a_block_removed_from_the_queue_by_hand_is_loose_until_counted_or_put_back() {
     assert!(pool.by_hand().check_has_none([1, 2].into_iter()).is_err());
     pool.enqueue(&[2], QueueEnd::Front).expect("a loose block");
     assert_eq!(walked(&pool), [2, 1, 3, 4, 5]);
-    // References are counted before the block leaves the queue, and removed by hand.
+    // References are counted before the block leaves the queue, and are removed by hand.
     pool.set_ref_count(3, 2).expect("a count that fits");
     assert!(pool.check_free(1).is_ok() && pool.check_free(3).is_err());
     assert_eq!((pool.ref_count(3), pool.blocks().is_free(3), pool.unqueue(3)), (2, true, true));

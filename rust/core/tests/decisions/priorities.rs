@@ -1,4 +1,4 @@
-//! Priorities: blocks of requests that set another retention priority than the default.
+//! Priorities: blocks of requests that set a retention priority other than the default.
 
 use kvoxide_core::pool::EffectivePriority;
 use kvoxide_core::{
@@ -41,7 +41,7 @@ fn serve(
     num_hit
 }
 
-/// Returns the tokens of a prompt that shares none, in blocks of 4.
+/// Returns the tokens of a prompt that shares no tokens with other prompts, in blocks of 4.
 fn own(prompt: u64, num_blocks: u64) -> std::ops::Range<u64> {
     prompt * 10_000..prompt * 10_000 + num_blocks * 4
 }
@@ -65,7 +65,7 @@ fn the_lower_priority_goes_first_and_of_equals_the_longest_unused() {
         serve(&mut manager, prompt, own(prompt, 3), Some(claim(priority)));
     }
     assert_eq!(num_high_priority(&manager), 9);
-    // Two free blocks were never used.
+    // Two free blocks were never used before.
     for (other, gone) in [(11, &[4][..]), (12, &[4, 5]), (13, &[4, 5, 6]), (14, &[4, 5, 6])] {
         serve(&mut manager, other, own(other, 3), None);
         for prompt in 1..7 {
@@ -101,7 +101,7 @@ fn beyond_the_protected_share_the_longest_unused_loses_its_priority() {
     for other in 10..40 {
         serve(&mut manager, other, own(other, 8), None);
     }
-    // The end of the oldest prompt went first.
+    // The end of the oldest prompt was evicted first.
     assert_eq!([1, 2, 3].map(|prompt| num_hit(&mut manager, prompt, 4)), [8, 16, 16]);
     serve(&mut manager, 4, own(4, 3), Some(claim(60)));
     assert_eq!(num_high_priority(&manager), 10);
@@ -266,7 +266,8 @@ fn blocks_in_use_are_never_taken_whatever_their_priority() {
     assert_eq!(held(&manager, 1), blocks);
 }
 
-/// Returns the hits of requests without priorities beside a client that sets one for every request.
+/// Returns the hits of requests without priorities, while another client sets a priority for every
+/// request.
 fn hits_beside(num_blocks: usize, claimed: Option<RetentionPriority>) -> usize {
     let mut manager = adaptive(num_blocks, &[GroupSpec::full(4)], 0.25);
     let mut random = 9_u64;

@@ -14,9 +14,9 @@ fn the_blocks_that_a_request_would_take() {
     let hit = look_up(&mut manager, 0..17).blocks;
     let with_hit =
         SlotDemand { new_computed_blocks: &hit, total_computed_tokens: 16, ..demand(20) };
-    // Each group needs a new block; four blocks of the hit and the two of the window are free.
+    // Each group needs a new block. Four blocks of the hit and two of the window are free.
     assert_eq!(manager.get_num_blocks_to_allocate(2, &with_hit), Ok(8));
-    // The end of a hit that lies inside a block is copied to one more.
+    // If a hit ends inside a block, the block is copied to one more block.
     let inside = SlotDemand { num_local_computed_tokens: 14, ..with_hit };
     assert_eq!(manager.get_num_blocks_to_allocate(2, &inside), Ok(10));
     let mut request = Request::new(&manager, 2, 0..17);
@@ -74,7 +74,7 @@ fn the_first_hash_that_an_allocation_reads() {
     let request = serve(&mut manager, 1, 0..64);
     let hit = look_up(&mut manager, 0..65).blocks;
     assert_eq!(request.hashes.len(), 16);
-    // Three hashes before the last one that is cached in every group.
+    // Hashes are read from three before the last one that is cached in every group.
     assert_eq!(manager.first_hash_needed(2, 80, 0, 20, &hit), 13);
     assert_eq!(manager.first_hash_needed(2, 40, 0, 20, &hit), 7);
     assert_eq!(manager.first_hash_needed(2, 80, 0, 10, &hit), 7);

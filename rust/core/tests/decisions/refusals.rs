@@ -1,4 +1,4 @@
-//! Refused arguments, and values next to them that are accepted.
+//! Refused arguments, and similar values that are accepted.
 
 use kvoxide_core::GroupBlocks;
 use kvoxide_core::Size::{AttentionChunkSize, ExtraRetainedTokens, RswaWindow, SlidingWindow};
@@ -190,7 +190,7 @@ fn computed_tokens_without_blocks_need_a_block_for_each_position() {
         let mut request = Request::new(&manager, 1, 0..120);
         request.num_computed_tokens = 100;
         let args = AllocateArgs { num_new_tokens: 4, ..AllocateArgs::default() };
-        // The window skips 23 of the 26 blocks, but the table begins with the first.
+        // The window skips 23 of the 26 blocks, but the table starts with the first block.
         let allocated = manager.allocate_slots(&request.view(), &args);
         assert_eq!(matches!(allocated, Err(Error::Block(_))), is_refused, "{allocated:?}");
         assert_eq!(manager.knows(1), !is_refused);
@@ -205,8 +205,7 @@ fn computed_tokens_beyond_the_model_length_need_all_its_blocks() {
         let mut request = Request::new(&manager, 1, 0..32);
         request.num_computed_tokens = 100;
         let args = AllocateArgs { num_new_tokens: 1, ..AllocateArgs::default() };
-        // A window that ends at 100 skips all 8 blocks of the model, which are allocated
-        // nevertheless.
+        // A window that ends at 100 skips all 8 blocks of the model. They are still allocated.
         let allocated = manager.allocate_slots(&request.view(), &args);
         assert_eq!(matches!(allocated, Err(Error::Block(_))), is_refused, "{allocated:?}");
     }
@@ -230,7 +229,7 @@ fn a_request_that_runs_takes_no_hit() {
     let demand = SlotDemand { num_tokens: 12, new_computed_blocks: &hit, ..Default::default() };
     let refused = manager.get_num_blocks_to_allocate(2, &demand);
     assert!(matches!(refused, Err(Error::Precondition(_))), "{refused:?}");
-    // A request that has blocks without a hit or cached blocks takes no hit either.
+    // A request that has blocks, but no hit and no cached blocks, cannot attach a hit either.
     let mut short = Request::new(&manager, 3, 70..72);
     step(&mut manager, &mut short, 2);
     let refused = manager.allocate_slots(&short.view(), &args);

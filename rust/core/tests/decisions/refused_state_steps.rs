@@ -11,8 +11,8 @@ fn mamba(block_size: usize, drafts: usize) -> GroupSpec {
     GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, drafts)
 }
 
-/// Returns a manager with blocks of two hash blocks, and a request that has computed 12 tokens of a
-/// prompt of 14. The next step copies their state out of block 3.
+/// Returns a manager with blocks of two hash blocks. Its request has computed 12 tokens of a prompt
+/// of 14. The next step copies their state out of block 3.
 fn before_a_copy(drafts: usize) -> (Manager, Request) {
     let groups = [GroupSpec::full(8), mamba(8, drafts)];
     let mut manager = made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) });
@@ -49,7 +49,7 @@ fn assert_refused(manager: &mut Manager, view: &RequestView<'_>, num_new: usize,
 #[test]
 fn a_state_is_not_released_before_its_copy() {
     let (mut manager, mut first) = before_a_copy(0);
-    // The state would be released first if tokens beyond its block counted as computed.
+    // The state would be released first if tokens after its block counted as computed.
     first.num_computed_tokens = 20;
     let says = "the block that is to be copied was given back";
     assert_refused(&mut manager, &with_prompt_of_14(&first), 2, says);
@@ -65,7 +65,7 @@ fn a_block_for_drafts_that_is_cached_cannot_become_a_state() {
     cache(&mut manager, 4, 24);
     let says = "group 1: the state at position 2 is cached already";
     assert_refused(&mut manager, &with_prompt_of_14(&first), 12, says);
-    // A block that is cached for fewer tokens becomes the state of more.
+    // A block that is cached for fewer tokens becomes the state of more tokens.
     let (mut manager, first) = before_a_copy(2);
     cache(&mut manager, 4, 20);
     let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(12));
@@ -87,7 +87,7 @@ fn a_block_for_drafts_that_is_cached_cannot_move() {
     assert_eq!(held(&manager, 1)[1], [0, 3, 0, 5, 4, 9], "it stays where it is");
 }
 
-/// The copy takes over the keys of the state, so that its block can be cached again.
+/// The copy takes over the keys of the state, so that the state's block can be cached again.
 #[test]
 fn a_state_that_is_copied_is_cached_anew() {
     let (mut manager, first) = before_a_copy(0);
@@ -128,13 +128,13 @@ fn a_final_state_is_offered_only_for_all_tokens_of_its_request() {
     }
 }
 
-/// A step continues from a state that was released elsewhere. It is refused only if enough blocks
-/// are free, those included that the step releases first.
+/// A step resumes from a state that was released elsewhere. The step is refused only if enough
+/// blocks are free. Blocks that the step releases first count as free.
 #[test]
 fn blocks_that_each_kind_releases_first_count_as_free() {
     let rswa = GroupSpec::new("rswa", 4).with(Size::RswaWindow, 5);
-    // 48 tokens are computed, 16 of them prompt; the step has 16 more and demands a state each
-    // time.
+    // 48 tokens are computed, 16 of them prompt. The step has 16 more tokens and demands a state
+    // each time.
     for (group, num_new, num_given_back) in [
         (GroupSpec::full(4), 4, 0),
         (GroupSpec::sliding_window(4, 4), 4, 11),
@@ -182,8 +182,8 @@ fn computed_tokens_without_blocks_need_states_and_encoder_blocks_too() {
     }
 }
 
-/// The request holds a window and a state, and counts more tokens as computed than it has blocks
-/// for.
+/// The request holds a window and a state. It counts more tokens as computed than its blocks can
+/// hold.
 #[test]
 fn a_refusal_for_lack_of_blocks_leaves_no_state_behind() {
     let exporting = mamba(4, 0)

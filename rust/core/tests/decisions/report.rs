@@ -91,11 +91,12 @@ fn hits_on_blocks_with_generated_tokens_are_counted_apart() {
         admit(&mut manager, &mut first);
         decode(&mut manager, &mut first, 500..520);
         manager.free(1).expect("a request that runs");
-        // 28 tokens fill blocks of the prompt; the next block has two of it and two of the answer.
+        // 28 tokens fill blocks of the prompt. The next block has two tokens of the prompt and two
+        // of the answer.
         serve(&mut manager, 2, (0..30).chain(500..530));
         let admitted = Admitted { prompt_tokens: 90, hit_tokens: 48, hit_answer_tokens: expected };
         assert_eq!(manager.retention_report().admitted, admitted);
-        // What the second request computed is no answer.
+        // The second request computed these tokens itself, so they do not count as an answer.
         serve(&mut manager, 3, (0..30).chain(500..530));
         let admitted = manager.retention_report().admitted;
         assert_eq!((admitted.hit_tokens, admitted.hit_answer_tokens), (48 + 56, 2 * expected));
@@ -111,7 +112,7 @@ fn the_shadow_caches_count_the_hits_of_each_scoring_function() {
     let report = manager.retention_report();
     assert_eq!(report.ordering.map(|ordering| ordering.name()), Some("recency"));
     let sample = report.sample.expect("adaptive retention");
-    // 30 prompts of 50 blocks fit, so that all of them are hit the second time.
+    // All 30 prompts of 50 blocks fit, so all of them are hit the second time.
     assert!((60..130).contains(&sample.hit), "{sample:?}");
     assert_eq!((sample.asked, sample.kept), (2 * sample.hit, [sample.hit; 3]));
     assert_eq!(look_up(&mut manager, 0..201).length, 200);

@@ -4,15 +4,16 @@ use kvoxide_core::{AllocateArgs, GroupSpec, ManagerConfig, RequestView};
 
 use crate::small::{Request, config, look_up, made, step};
 
-/// Returns the configuration of a model with draft layers and states in blocks of four hash blocks.
+/// Returns the configuration of a model with draft layers. States are in blocks of four hash
+/// blocks.
 fn config_with(enable_mamba_shared_prefix_checkpoint: bool) -> ManagerConfig {
     let full = GroupSpec { is_eagle_group: true, ..GroupSpec::full(4) };
     let groups = [full, GroupSpec::new("mamba", 16)];
     ManagerConfig { enable_mamba_shared_prefix_checkpoint, ..config(61, &groups) }
 }
 
-/// Returns what later requests hit once a prompt that shares its first `boundary` tokens has
-/// computed 20 tokens.
+/// Computes 20 tokens of a prompt that shares its first `boundary` tokens. Returns the length of
+/// later requests' hits.
 fn hit_at_20(keeps: bool, num_prompt_tokens: usize, boundary: usize) -> usize {
     let mut manager = made(config_with(keeps));
     let request = Request::new(&manager, 1, 0..60);
@@ -36,13 +37,13 @@ fn the_state_at_a_boundary_inside_a_block_is_kept_if_configured() {
 fn a_boundary_behind_the_prompt_keeps_no_state() {
     assert_eq!(hit_at_20(true, 20, 20), 20);
     assert_eq!(hit_at_20(true, 18, 20), 0);
-    // The last aligned boundary of the prompt keeps its state.
+    // The state at the last aligned boundary of the prompt is kept.
     assert_eq!(hit_at_20(true, 21, 0), 20);
     assert_eq!(hit_at_20(false, 24, 0), 20);
     assert_eq!(hit_at_20(false, 25, 0), 0);
 }
 
-/// A block that is cached later, when its tokens count as computed, holds no state of a running
+/// A block that is cached later, when its tokens count as computed, has no state of a running
 /// chunk.
 #[test]
 fn the_state_at_a_boundary_is_kept_in_the_step_that_reaches_it() {
@@ -63,8 +64,8 @@ fn the_state_at_a_boundary_is_kept_in_the_step_that_reaches_it() {
     }
 }
 
-/// With EAGLE, the hit of attention drops a block, so that later requests resume one hash block
-/// before the last boundary of a prompt.
+/// With EAGLE, the hit of attention drops a block. So later requests resume one hash block before
+/// the last boundary of a prompt.
 #[test]
 fn with_a_dropped_block_the_state_is_kept_below_the_last_boundary() {
     for (num_prompt_tokens, first, hit) in [(30, 24, 24), (30, 20, 0), (28, 24, 24), (27, 20, 20)] {

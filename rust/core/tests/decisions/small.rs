@@ -1,4 +1,4 @@
-//! Managers and requests so small that every block id can be worked out by hand.
+//! Managers and requests that are small enough to compute every block id by hand.
 
 use kvoxide_core::{
     AllocateArgs, BlockHash, BlockId, GroupBlocks, GroupSpec, Manager, ManagerConfig, PrefixHit,
@@ -59,7 +59,8 @@ impl Request {
         }
     }
 
-    /// Appends the hashes of full blocks, each computed from the previous hash and the tokens.
+    /// Appends the hashes of full blocks. Each hash is computed from the previous hash and the
+    /// tokens.
     fn hash(&mut self) {
         let blocks = self.tokens.chunks_exact(self.hash_block_size);
         for block in blocks.skip(self.hashes.len()) {
@@ -72,7 +73,7 @@ impl Request {
     }
 }
 
-/// Returns the hit of a request with these tokens, of which the last is always computed.
+/// Returns the hit of a request with these tokens. The last token is always computed.
 pub fn look_up(manager: &mut Manager, tokens: impl IntoIterator<Item = u64>) -> PrefixHit {
     const UNUSED: RequestId = u64::MAX;
     let request = Request::new(manager, UNUSED, tokens);
@@ -85,7 +86,7 @@ fn hit_of(manager: &mut Manager, request: &Request) -> PrefixHit {
     hit.expect("a look-up")
 }
 
-/// Allocates slots, which must be possible, and counts their tokens as computed.
+/// Allocates slots and counts their tokens as computed. The allocation must succeed.
 pub fn allocate(
     manager: &mut Manager,
     request: &mut Request,
@@ -104,7 +105,7 @@ pub fn step(manager: &mut Manager, request: &mut Request, num_new_tokens: usize)
     allocate(manager, request, &AllocateArgs { num_new_tokens, ..AllocateArgs::default() });
 }
 
-/// Looks up a request and computes the rest of it. Returns the tokens that were hit.
+/// Looks up a request and computes its other tokens. Returns the number of tokens that were hit.
 pub fn admit(manager: &mut Manager, request: &mut Request) -> usize {
     let hit = hit_of(manager, request);
     request.boundary = hit.shared_prefix_boundary;

@@ -1,4 +1,4 @@
-//! Tables of recurrent states: which state is hit, which is copied, which blocks move.
+//! Tables of recurrent states: which state is hit, which one is copied, which blocks move.
 
 use kvoxide_core::{AllocateArgs, BlockHash, CacheKey, GroupSpec, Manager, Size};
 
@@ -8,8 +8,8 @@ fn states(num_drafts: usize) -> GroupSpec {
     GroupSpec::new("mamba", 16).with(Size::NumSpeculativeBlocks, num_drafts)
 }
 
-/// Returns a manager with attention in blocks of one hash block and states in blocks of four, and a
-/// request that has computed 40 of its 42 tokens in two chunks.
+/// Returns a manager and a request that has computed 40 of its 42 tokens in two chunks. Attention
+/// is in blocks of one hash block, states in blocks of four.
 fn after_a_prefill() -> (Manager, Request) {
     let mut manager = manager(&[GroupSpec::full(4), states(1)]);
     let mut first = Request::new(&manager, 1, 0..42);
@@ -23,8 +23,8 @@ fn after_a_prefill() -> (Manager, Request) {
 #[test]
 fn a_hit_is_the_last_state_without_the_states_before() {
     let (mut manager, _) = after_a_prefill();
-    // Attention has blocks 1 to 4 and 7 to 12. Block 5 is the state after 16 tokens. Block 6, for
-    // drafts at first, is the state after 40.
+    // Attention has blocks 1 to 4 and 7 to 12. Block 5 is the state after 16 tokens. Block 6 was
+    // for drafts first and is now the state after 40 tokens.
     assert_eq!(held(&manager, 1)[1], [5, 0, 6, 13]);
     let hit = look_up(&mut manager, 0..60);
     assert_eq!(hit.length, 40);
@@ -37,7 +37,7 @@ fn a_hit_inside_a_block_is_a_copy() {
     let (mut manager, _) = after_a_prefill();
     let mut second = Request::new(&manager, 2, 0..60);
     assert_eq!(admit(&mut manager, &mut second), 40);
-    // Attention takes 14 to 18 first. The first block that the states take is the copy.
+    // Attention takes blocks 14 to 18 first. The first block that the states take is the copy.
     assert_eq!(manager.take_block_copies(), [(6, 19)]);
     assert_eq!(held(&manager, 2)[1], [0, 0, 19, 20, 21]);
     assert_eq!(manager.pool().blocks().ref_count(19), 2, "one for the copy");
@@ -81,12 +81,13 @@ fn a_step_is_refused_if_its_state_is_cached_already() {
     let refusal = manager.allocate_slots(&first.view(), &args).expect_err("a refusal");
     assert!(refusal.to_string().contains("group 1: the state at position 0 is cached already"));
     assert_eq!(kvoxide_core::digest(&manager), before);
-    // A step that caches nothing, or passes over the state, is not refused.
+    // A step that caches nothing, or skips the state, is not refused.
     let args = AllocateArgs { num_new_tokens: 16, ..uncached };
     assert!(manager.allocate_slots(&first.view(), &args).expect("a valid call").is_some());
 }
 
-/// A step is refused only if enough blocks are free, those included that leave the window first.
+/// A step is refused only if enough blocks are free. Blocks that leave the window first count as
+/// free.
 #[test]
 fn a_lack_of_blocks_comes_before_a_refusal() {
     let mut manager = manager(&[GroupSpec::sliding_window(4, 4), states(0)]);
@@ -100,7 +101,7 @@ fn a_lack_of_blocks_comes_before_a_refusal() {
     let state = held(&manager, 1)[1][1];
     let key = CacheKey { hash: BlockHash([7; 4]), group: 1 };
     manager.pool_mut().insert_foreign_key(state, key, 32).expect("a block of the pool");
-    // Seven window blocks are released; four and a state are needed.
+    // Seven window blocks are released. Four window blocks and a state are needed.
     let num_free = manager.pool().num_free_blocks();
     let step = |reserved_blocks| AllocateArgs {
         num_new_tokens: 16,
@@ -114,7 +115,7 @@ fn a_lack_of_blocks_comes_before_a_refusal() {
     assert_eq!(held(&manager, 1)[0][..7], [0; 7], "as in vLLM");
 }
 
-/// With a negative reserve too few blocks pass as enough; the request is refused nevertheless.
+/// With a negative reserve, too few blocks pass the capacity check. The request is still refused.
 #[test]
 fn a_negative_reserve_adds_no_blocks() {
     let mut manager = made(config(6, &[GroupSpec::full(4)]));
@@ -142,15 +143,15 @@ fn a_negative_reserve_takes_nothing_from_a_running_request() {
         reserved_blocks: -1,
         ..AllocateArgs::default()
     };
-    // Four of its five blocks leave the window first.
+    // Four of the request's five blocks leave the window first.
     let before = kvoxide_core::digest(&manager);
     assert!(manager.allocate_slots(&request.view(), &args(20)).is_err());
     assert_eq!(kvoxide_core::digest(&manager), before);
     assert!(manager.allocate_slots(&request.view(), &args(16)).expect("room").is_some());
 }
 
-/// A table that is longer than the step needs counts against a block that attention takes, but
-/// frees none.
+/// A table that is longer than the step needs counts against a block that attention takes. It frees
+/// no block.
 #[test]
 fn a_table_that_is_too_long_adds_no_blocks() {
     for (num_free, is_served) in [(22, Some(false)), (23, None), (24, Some(true))] {
@@ -217,7 +218,7 @@ fn blocks_for_drafts_move_with_the_running_state() {
     assert_eq!(held(&manager, 1), [[1, 2, 3]]);
     step(&mut manager, &mut request, 48);
     assert_eq!(held(&manager, 1), [[1, 0, 0, 2, 3, 4]]);
-    // The state after 16 tokens is released, as is everything before the one after 64.
+    // The state after 16 tokens is released, and so is everything before the state after 64 tokens.
     step(&mut manager, &mut request, 16);
     assert_eq!(held(&manager, 1), [[0, 0, 0, 2, 3, 4, 5]]);
 }

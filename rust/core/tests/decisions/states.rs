@@ -14,8 +14,8 @@ fn mamba(block_size: usize, drafts: usize) -> GroupSpec {
     GroupSpec::new("mamba", block_size).with(Size::NumSpeculativeBlocks, drafts)
 }
 
-/// Returns a manager with full attention and states in blocks of two hash blocks, where hits can
-/// end in the middle.
+/// Returns a manager with full attention and states in blocks of two hash blocks. Hits can end in
+/// the middle of a block.
 fn halves() -> Manager {
     let groups = [GroupSpec::full(8), mamba(8, 0)];
     made(ManagerConfig { hash_block_size: Some(4), ..config(61, &groups) })
@@ -52,7 +52,7 @@ fn a_chunk_of_several_blocks_has_one_state() {
     assert_eq!(allocate(&mut manager, &mut request, &chunk), [[NO, NO, 1]]);
     assert_eq!(allocate(&mut manager, &mut request, &chunk), [[NO, NO, 2]]);
     assert_eq!(held(&manager, 1), [[NO, NO, 1, NO, NO, 2]]);
-    // The release passes over the gap between the two.
+    // The release skips the gap between the two.
     assert_eq!(manager.remove_skipped_blocks(1, 24, None), Ok(()));
     assert_eq!(held(&manager, 1), [[NO, NO, NO, NO, NO, 2]]);
     assert_eq!(manager.free(1), Ok(()));
@@ -85,7 +85,7 @@ fn requests_that_hit_inside_a_block_get_copies() {
     step(&mut manager, &mut first, 12);
     assert_eq!(held(&manager, 1), [vec![1, 2], vec![NO, 3]]);
     manager.new_step_starts();
-    // The request writes on in block 3, so that the state after 12 tokens moves to block 4.
+    // The request continues to write to block 3, so the state after 12 tokens moves to block 4.
     step(&mut manager, &mut first, 2);
     assert_eq!(held(&manager, 1), [vec![1, 2], vec![NO, 3]]);
     assert_eq!(manager.take_block_copies(), [(3, 4)]);

@@ -1,4 +1,4 @@
-//! Blocks that left a window, and which blocks of a window are cached.
+//! Blocks that left a window, and the blocks of a window that are cached.
 
 use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig, Policy, Size};
 
@@ -17,7 +17,7 @@ fn blocks_that_left_the_window_are_released_from_the_next_token_on() {
         step(&mut manager, &mut request, num_computed_tokens);
         step(&mut manager, &mut request, 1);
         let nulls = held(&manager, 1)[0].iter().filter(|&&block| block == 0).count();
-        // The next token attends to itself and the 7 before it.
+        // The next token attends to itself and to the 7 tokens before it.
         assert_eq!(nulls, skipped, "after {num_computed_tokens} tokens");
     }
 }
@@ -63,7 +63,8 @@ fn a_finished_chunk_is_released() {
     assert_eq!(held(&manager, 1), [[0, 0, 0, 0, 5]]);
 }
 
-/// Returns the positions of the window group that are cached once `num_tokens` are computed.
+/// Returns the positions of the window group's blocks that are cached after `num_tokens` are
+/// computed.
 fn kept(num_tokens: u64, config: ManagerConfig) -> Vec<usize> {
     let mut manager = made(config);
     let mut request = Request::new(&manager, 1, 0..num_tokens);
@@ -75,14 +76,15 @@ fn kept(num_tokens: u64, config: ManagerConfig) -> Vec<usize> {
 fn a_mask_keeps_the_blocks_that_a_hit_can_end_with() {
     let groups = [GroupSpec::full(32), GroupSpec::sliding_window(8, 8)];
     assert_eq!(kept(64, config(61, &groups)), [3, 7]);
-    // A hit at 32 matches the block up to 40 and drops it.
+    // A hit at 32 matches the block up to 40 and then drops it.
     assert_eq!(kept(64, ManagerConfig { use_eagle: true, ..config(61, &groups) }), [3, 4, 7]);
 }
 
 #[test]
 fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
-    // The last token is always computed: 144 of 160 tokens can be hit, whose last block is 8.
+    // The last token is always computed. So 144 of 160 tokens can be hit, and the last block of the
+    // hit is 8.
     for (interval, expected) in [(0, &[8][..]), (64, &[3, 7, 8]), (48, &[2, 5, 8])] {
         let policy = Policy { retention_interval: Some(interval), ..Policy::default() };
         let found = kept(160, ManagerConfig { policy, ..config(61, &groups) });
@@ -94,7 +96,7 @@ fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
 fn without_a_shared_prefix_an_interval_keeps_only_the_replay() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
     let policy = Policy { retention_interval: Some(0), ..Policy::default() };
-    // A repeated or extended prompt hits 128 or 144 tokens, and matches the block behind them.
+    // A repeated or extended prompt hits 128 or 144 tokens, and also matches the next block.
     let found = kept(160, ManagerConfig { policy, use_eagle: true, ..config(61, &groups) });
     assert_eq!(found, [7, 8, 9]);
 }

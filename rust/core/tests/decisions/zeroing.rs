@@ -1,4 +1,4 @@
-//! Blocks that are listed for zeroing.
+//! Blocks that the manager lists for zeroing.
 
 use kvoxide_core::{AllocateArgs, Error, GroupSpec, Manager, ManagerConfig};
 

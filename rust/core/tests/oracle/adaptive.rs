@@ -1,50 +1,52 @@
-//! A naive model of the adaptive policy: one block at a time, with `Vec` and maps. The engine's
-//! [`kvoxide_core::BlockPool`] with the adaptive policy has to evict the same blocks in the same
-//! order.
+//! A naive model of the adaptive policy. It handles one block at a time, with `Vec` and maps. The
+//! engine's [`kvoxide_core::BlockPool`] with the adaptive policy must evict the same blocks in the
+//! same order.
 //!
 //! Free blocks are evicted in this order:
 //!
-//! 1. the queue: uncached blocks in front, worthless ones behind them;
-//! 2. blocks of a retention priority below the default, whatever their value;
+//! 1. the queue: uncached blocks first, then worthless ones;
+//! 2. blocks with a retention priority below the default, regardless of their value;
 //! 3. the *lists*;
-//! 4. blocks of a priority above the default;
+//! 4. blocks with a priority above the default;
 //! 5. *protected* tails.
 //!
 //! The lists hold free cached blocks by the uses of their prefix, by their value, and by the epoch
-//! in which they became free. A value is 1 / 2^*halvings* of a full-attention block's; a hit gives
-//! the highest value and adds a use; a free block whose key another block computed once more is
-//! worthless. A scoring function ranks the lists; the first block of the list with the lowest score
-//! goes first. An epoch ends each time as many full blocks became cached as a 16th of the pool. A
-//! duel of shadow caches on a sample of the blocks decides which scoring function is in force.
+//! in which they became free. A value is 1 / 2^*halvings* of a full-attention block's value. A hit
+//! gives a block the highest value and adds a use. A free block is worthless if another block was
+//! computed with the same key.
 //!
-//! Blocks of windows and states are *tails*: a hit needs those at its end alone, beside all
-//! *full-attention blocks* of the prefix. A valuable tail that a running request has left behind is
-//! protected. A tail whose turn it is gets a *second chance* if the full-attention block that ends
-//! where it does was used later: it waits beside that block.
+//! A scoring function ranks the lists. The first block of the list with the lowest score is evicted
+//! first. An epoch ends each time a 16th of the pool's blocks became cached as full blocks. A duel
+//! of shadow caches on a sample of the blocks decides which scoring function is used.
+//!
+//! Blocks of windows and states are *tails*. A hit needs only the tails at its end, in addition to
+//! all *full-attention blocks* of the prefix. A valuable tail is protected after a running request
+//! has passed it. A tail that is due for eviction gets a *second chance* if the full-attention
+//! block with the same end was used later. Then it gets the age of that block.
 //!
 //! This file has the order of eviction. The modules have the rest, in the order of reading.
 
-/// What the policy knows of a block.
+/// The policy's record of a block.
 pub mod block;
 /// The calls of the pool.
 pub mod calls;
-/// What vLLM's own policy would have kept; decides nothing.
+/// The blocks that vLLM's own policy would have kept. It decides nothing.
 mod default_queue;
-/// What tails at the ends of prompts and answers are worth.
+/// The values of tails at the ends of prompts and answers.
 pub mod ends;
-/// Which list goes first.
+/// The order of the lists.
 mod lists;
 /// Tiers of retention priorities.
 pub mod priority;
-/// A request's blocks, when it leaves them behind or ends.
+/// The blocks of a request that it passed, or that it releases at its end.
 mod releases;
-/// A request's blocks, while it runs.
+/// The blocks of a request while it runs.
 pub mod requests;
 /// Scores by frequency class and age.
 mod scoring;
-/// Which scoring function is in force.
+/// Selects the current scoring function.
 mod shadow;
-/// What tails are worth by their position.
+/// The values of tails by their position.
 pub mod value;
 
 use kvoxide_core::pool::{BlockClass, EffectivePriority, KeyLayout};
@@ -64,7 +66,7 @@ pub struct Adaptive {
     block_classes: Vec<BlockClass>,
     pub blocks: Vec<Block>,
     lists: Lists,
-    /// Protected tails; the first is evicted first.
+    /// Protected tails. The first one is evicted first.
     pub protected: Vec<BlockId>,
     pub epoch: usize,
     round_len: usize,
@@ -73,13 +75,14 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Rounds of the duel in which as many blocks become cached as the pool has; a round has at
-    /// least so many blocks.
+    /// The number of rounds of the duel in which as many blocks become cached as the pool has. A
+    /// round has at least [`Self::MIN_ROUND_LEN`] blocks.
     const ROUNDS_PER_POOL: usize = 64;
     const MIN_ROUND_LEN: usize = 4;
     const ROUNDS_PER_EPOCH: usize = 4;
 
-    /// vLLM's own policy computes `tails_per_block` window blocks with each full-attention block.
+    /// Creates the policy. vLLM's own policy computes `tails_per_block` window blocks with each
+    /// full-attention block.
     pub fn new(
         pool: Pool,
         block_classes: Vec<BlockClass>,
@@ -103,7 +106,7 @@ impl Adaptive {
         }
     }
 
-    /// Takes the block out of its list that goes first.
+    /// Takes the first block out of the list that is evicted first.
     fn evict_next(&mut self) -> Option<BlockId> {
         if let Some(&block) = self.priorities.low().first() {
             self.leave(block);
@@ -120,8 +123,8 @@ impl Adaptive {
         }
     }
 
-    /// A tail whose turn it is waits beside the full-attention block that ends where it does, if
-    /// that was used later.
+    /// Gives a tail that is due for eviction the age of the full-attention block with the same end,
+    /// if that block was used later. Returns whether it did.
     fn gets_second_chance(&mut self, tail: BlockId) -> bool {
         let block = *self.block(tail);
         if !block.may_get_second_chance() {
@@ -140,7 +143,7 @@ impl Adaptive {
         true
     }
 
-    /// Returns the group of full-attention blocks, in a model that has tails.
+    /// Returns the group of full-attention blocks, if the model has tails.
     pub fn full_group(&self) -> Option<GroupId> {
         let has_tails = self.block_classes.iter().any(|class| class.is_tail);
         let full =
@@ -148,7 +151,7 @@ impl Adaptive {
         has_tails.then_some(full as GroupId)
     }
 
-    /// A cached block became free, or is protected no longer.
+    /// Puts a cached block that became free, or lost its protection, into its tier, list or queue.
     fn wait(&mut self, id: BlockId, is_left_behind: bool) {
         let block = *self.block(id);
         let is_protected = is_left_behind && block.is_valuable_tail();
@@ -184,7 +187,8 @@ impl Adaptive {
         }
     }
 
-    /// A block in a tier loses its priority and waits with the others of its age.
+    /// Removes the priority of a block in a tier. The block then waits with the other blocks of its
+    /// age.
     fn lose_priority(&mut self, id: BlockId) {
         self.leave(id);
         if self.block(id).is_worthless() {
@@ -194,7 +198,7 @@ impl Adaptive {
         self.tell_freed(id);
     }
 
-    /// Puts a block behind those that became free so many epochs ago.
+    /// Adds a block after the blocks that became free `age` epochs ago.
     fn list(&mut self, id: BlockId, age: usize) {
         let epoch = self.epoch - age;
         let block = self.block(id);
@@ -210,7 +214,7 @@ impl Adaptive {
         }
     }
 
-    /// A block leaves its place and loses its priority.
+    /// Removes a block from its place and removes its priority.
     fn leave(&mut self, id: BlockId) -> bool {
         self.priorities.set(id, None);
         self.remove_from_place(id)
@@ -237,7 +241,7 @@ impl Adaptive {
         }
     }
 
-    /// Returns the free blocks in the order of their eviction, second chances aside.
+    /// Returns the free blocks in the order of their eviction, as if no tail got a second chance.
     pub fn eviction_order(&self) -> Vec<BlockId> {
         let mut order = self.pool.queue.clone();
         order.extend(self.priorities.low());
@@ -283,7 +287,7 @@ impl Adaptive {
         self.blocks[block as usize].is_sampled.then(|| self.fingerprint(block).max(1))
     }
 
-    /// 32 bits of the first key: the lowest ones tell the group.
+    /// Returns 32 bits of the first key. The lowest bits are the group.
     fn fingerprint(&self, block: BlockId) -> u32 {
         let key = self.pool.blocks[block as usize].keys[0];
         let groups = KeyLayout::new(self.block_classes.len()).num_groups() as u32;

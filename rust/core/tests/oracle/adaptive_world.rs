@@ -1,4 +1,4 @@
-//! Random calls of a pool with the adaptive policy, against [`Adaptive`].
+//! Random calls of a pool with the adaptive policy, compared with [`Adaptive`].
 
 mod steps;
 
@@ -24,16 +24,16 @@ use steps::{Release, Step, Tails, step};
 
 const BLOCK_SIZE: usize = 16;
 const NUM_HASHES: usize = 400;
-/// Groups of full-attention blocks and of tails.
+/// A group of full-attention blocks and a group of tails.
 const FULL_ATTENTION: u16 = 0;
 const TAILS: u16 = 1;
 const MAX_PROTECTED: usize = 20;
 const TAILS_PER_BLOCK: f64 = 0.7;
-/// Most epochs. After more, the engine forgets names in use without events, which the oracle does
-/// not model.
+/// The most epochs. After more, the engine forgets names in use without events, and the oracle does
+/// not model this.
 const MAX_EPOCHS: usize = 127;
 
-/// Returns hashes of which every other one is sampled, more than of real ones.
+/// Returns hashes. At least every other hash is sampled, which is more often than for real hashes.
 static HASHES: LazyLock<Vec<BlockHash>> = LazyLock::new(|| {
     let is_sampled = |hash: &BlockHash| KeyLayout::bits(hash) < 1 << 28;
     let mut hashes = (0..).map(crate::hash);
@@ -46,7 +46,7 @@ struct World {
     engine: BlockPool,
     model: Adaptive,
     holdings: Vec<Vec<BlockId>>,
-    /// Blocks of earlier holdings, some of them still cached.
+    /// Blocks of earlier holdings. Some of them are still cached.
     past: Vec<Vec<BlockId>>,
 }
 

@@ -1,4 +1,4 @@
-//! The host tier against its model.
+//! The host tier, compared with its model.
 
 mod model;
 mod world;

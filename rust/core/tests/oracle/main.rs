@@ -1,5 +1,6 @@
-//! The engine against an oracle: naive models that handle one block at a time and are written to be
-//! read. The engine handles runs of blocks, in one pass over memory or lazily, and has to agree.
+//! The engine, compared with an oracle. The oracle consists of naive models that handle one block
+//! at a time and are easy to read. The engine handles runs of blocks, in one pass over memory or
+//! lazily, and must make the same decisions.
 
 mod adaptive;
 mod adaptive_world;
@@ -16,7 +17,7 @@ use proptest::sample::Index;
 const NUM_BLOCKS: usize = 500;
 const NUM_GROUPS: u16 = 2;
 const BLOCK_SIZE: usize = 16;
-/// Few enough that blocks are often duplicates.
+/// This is few enough that blocks are often duplicates.
 const NUM_HASHES: u64 = 400;
 
 #[derive(Clone, Debug)]
@@ -33,14 +34,14 @@ enum Step {
         first_hash: u64,
         group: u16,
     },
-    /// Gives a block in use another key.
+    /// Adds a key to a block in use.
     AddKey {
         holding: Index,
         at: Index,
         hash: u64,
         group: u16,
     },
-    /// Moves the keys of a block in use to another one in use that has none.
+    /// Moves the keys of a block in use to another block in use that has none.
     MoveKeys {
         from: (Index, Index),
         to: (Index, Index),
@@ -72,7 +73,7 @@ enum Release {
     ToBack,
 }
 
-/// Positions of a holding: each `every`-th of `len` from `first` on.
+/// Positions of a holding: every `every`-th position of `len` positions from `first` on.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: usize,
@@ -106,12 +107,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The engine's pool, the oracle, and the holdings of their users.
+/// The engine's pool, the oracle, and the blocks that their users hold.
 struct World {
     engine: BlockPool,
     model: pool::Pool,
     holdings: Vec<Vec<BlockId>>,
-    /// Blocks of earlier holdings, some of them still cached.
+    /// Blocks of earlier holdings. Some of them are still cached.
     past: Vec<Vec<BlockId>>,
 }
 
@@ -286,7 +287,7 @@ impl Part {
     }
 }
 
-/// Returns hashes whose words are not consecutive, like real ones.
+/// Returns hashes whose words are not consecutive, as in real hashes.
 fn hash(n: u64) -> BlockHash {
     let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     BlockHash([mixed ^ mixed >> 29, n, 0, 0])

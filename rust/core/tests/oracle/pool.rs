@@ -1,8 +1,8 @@
-//! A naive block pool: one block at a time, with `Vec` and `HashMap`. The engine's
-//! [`kvoxide_core::BlockPool`] has to decide the same.
+//! A naive block pool. It handles one block at a time, with `Vec` and `HashMap`. The engine's
+//! [`kvoxide_core::BlockPool`] must make the same decisions.
 //!
-//! A block is *in use* while it has references, else *free*. A free block is in one of two lists:
-//! the queue, whose first block is allocated next, or the pinned tier, from which blocks are
+//! A block is *in use* while it has references, otherwise it is *free*. A free block is in one of
+//! two lists. The first block of the queue is allocated next. Blocks of the pinned tier are
 //! allocated when the queue is empty. A block with keys is *cached*, in use or free: look-ups find
 //! it until it is allocated or evicted.
 
@@ -13,7 +13,7 @@ use kvoxide_core::{BlockId, CacheKey, Event, NULL_BLOCK, RecycleOrder};
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     pub references: u32,
-    /// The keys under which look-ups find the block; the first is its own.
+    /// The keys under which look-ups find the block. The first one is its own.
     pub keys: Vec<CacheKey>,
     /// Whether the block goes to the pinned tier when it loses its last reference.
     pub is_pinned: bool,
@@ -21,11 +21,11 @@ pub struct Block {
 
 pub struct Pool {
     pub blocks: Vec<Block>,
-    /// Free blocks; the first is allocated next.
+    /// Free blocks. The first one is allocated next.
     pub queue: Vec<BlockId>,
-    /// Free pinned blocks, the longest pinned first.
+    /// Free pinned blocks. The block that has been pinned longest is first.
     pub pinned: Vec<BlockId>,
-    /// The blocks that have a key; the first serves it.
+    /// The blocks that have a key. The first one serves it.
     pub index: HashMap<CacheKey, Vec<BlockId>>,
     pub events: Vec<Event>,
     order: RecycleOrder,
@@ -58,7 +58,7 @@ impl Pool {
         taken
     }
 
-    /// Moves the `n` longest pinned blocks to the back of the queue.
+    /// Moves the `n` blocks that have been pinned longest to the back of the queue.
     fn demote(&mut self, n: usize) {
         for block in self.pinned.drain(..n.min(self.pinned.len())) {
             self.blocks[block as usize].is_pinned = false;
@@ -66,7 +66,7 @@ impl Pool {
         }
     }
 
-    /// Adds a reference to each block. A free block leaves its list.
+    /// Adds a reference to each block. A free block is removed from its list.
     pub fn touch(&mut self, blocks: &[BlockId]) {
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             self.blocks[block as usize].references += 1;
@@ -75,9 +75,12 @@ impl Pool {
         }
     }
 
-    /// Removes a reference from each block. Of blocks that become free, in the order given, pinned
-    /// ones go to the pinned tier and cached ones to the back of the queue. The others keep their
-    /// order and go to the front, or to the back as well in [`RecycleOrder::Fifo`].
+    /// Removes a reference from each block. Blocks that become free are handled in the given order:
+    ///
+    /// - Pinned blocks go to the pinned tier.
+    /// - Cached blocks go to the back of the queue.
+    /// - All others keep their order and go to the front, or with [`RecycleOrder::Fifo`] to the
+    ///   back.
     pub fn release(&mut self, blocks: &[BlockId]) {
         let mut front = Vec::new();
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
@@ -97,7 +100,7 @@ impl Pool {
         self.queue.splice(..0, front);
     }
 
-    /// Releases the blocks of a request, the last of its sequence first.
+    /// Releases the blocks of a request, from the last of its sequence to the first.
     pub fn release_table(&mut self, table: &[BlockId]) {
         let turned: Vec<_> = table.iter().rev().copied().collect();
         self.release(&turned);
@@ -124,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Gives a full block its key, and no other.
+    /// Makes a key the only key of a full block.
     pub fn cache(&mut self, block: BlockId, key: CacheKey) {
         if block != NULL_BLOCK {
             self.remove_keys(block);
@@ -132,7 +135,7 @@ impl Pool {
         }
     }
 
-    /// Gives a block another key.
+    /// Adds a key to a block.
     pub fn add_key(&mut self, block: BlockId, key: CacheKey) {
         let keys = &mut self.blocks[block as usize].keys;
         if !keys.contains(&key) {
@@ -158,8 +161,8 @@ impl Pool {
         }
     }
 
-    /// Moves all keys of a block, and its place in the pinned tier, to another without keys,
-    /// without a report.
+    /// Moves all keys of a block, and its place in the pinned tier, to another block without keys.
+    /// Creates no event.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
         let told = self.events.len();
         let keys = self.blocks[from as usize].keys.clone();
@@ -170,7 +173,7 @@ impl Pool {
         self.blocks[to as usize].is_pinned = was_pinned && !keys.is_empty();
     }
 
-    /// Evicts blocks, in use or free. A free pinned block returns to the queue.
+    /// Evicts blocks, in use or free. A free pinned block goes back to the queue.
     pub fn evict(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             self.remove_keys(block);
@@ -186,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// Evicts all blocks. Returns `false`, and does nothing, while a block is in use.
+    /// Evicts all blocks. If a block is in use, does nothing and returns `false`.
     pub fn reset(&mut self) -> bool {
         if self.num_free() + 1 < self.blocks.len() {
             return false;

@@ -1,4 +1,4 @@
-//! Random requests of a manager with adaptive retention, against [`Model`].
+//! Random requests of a manager with adaptive retention, compared with [`Model`].
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::pool::Pool;
 
 const MAX_MODEL_LEN: usize = 4096;
 const HASH_BLOCK_SIZE: usize = 16;
-/// Most epochs. After more, the engine forgets names in use without events, which the oracle does
-/// not model.
+/// The most epochs. After more, the engine forgets names in use without events, and the oracle does
+/// not model this.
 const MAX_EPOCHS: usize = 127;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A request begins. Its prompt is its family's up to a position.
+    /// Starts a request. Up to a position, its prompt is the prompt of its family.
     Begin {
         family: u64,
         parts_at: usize,
@@ -31,28 +31,28 @@ enum Step {
         chunk: usize,
         asked: Option<(u8, u64)>,
     },
-    /// Requests one after the other, each of which diverges from the previous one the same number
-    /// of tokens before its end.
+    /// Serves requests one after the other. Each diverges from the previous one the same number of
+    /// tokens before the end of that one.
     Follow {
         family: u64,
         num_tokens: usize,
         num_before: usize,
         num_requests: usize,
     },
-    /// A prompt that is sent again and again, each time with so many tokens more. One token of
-    /// each answer is computed.
+    /// Sends a prompt repeatedly, each time with `num_more` more tokens. One token of each answer
+    /// is computed.
     Grow {
         family: u64,
         num_more: usize,
         num_requests: usize,
     },
-    /// A request continues what an earlier one left, its answer included.
+    /// Starts a request that continues an earlier one, including its answer.
     Continue {
         ended: Index,
         num_tokens: usize,
         chunk: usize,
     },
-    /// A running request computes more of its prompt, or generates tokens.
+    /// Lets a running request compute more of its prompt, or generate tokens.
     Go {
         request: Index,
         num_tokens: usize,
@@ -60,7 +60,7 @@ enum Step {
     End {
         request: Index,
     },
-    /// A request ends, and the caller releases its blocks.
+    /// Ends a request. The caller releases its blocks.
     Forget {
         request: Index,
     },
@@ -87,7 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
                 family, num_tokens, num_before, num_requests
             }
         ),
-        // A family of 7, where each chain begins, would have a hash of 0.
+        // A family of 7 would have a hash of 0, because each chain starts with 7.
         1 => (10..30_u64, prop_oneof![1..20_usize, 30..300_usize], 2..20_usize).prop_map(
             |(family, num_more, num_requests)| Step::Grow { family, num_more, num_requests }
         ),
@@ -103,7 +103,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Small models: with full attention, with windows, also of other block sizes, and with both.
+/// Generates small models: with full attention, with windows, also of other block sizes, and with
+/// both.
 fn groups() -> impl Strategy<Value = Vec<Group>> {
     let full = |block_size| Group { block_size, window: None };
     let window = |block_size, window| Group { block_size, window: Some(window) };
@@ -125,7 +126,7 @@ struct Request {
     num_computed: usize,
     shared_prefix_boundary: usize,
     asked: Option<(u8, u64)>,
-    /// Seed of the tokens behind the part shared with the family.
+    /// The seed of the tokens after the part that the request shares with its family.
     own: u64,
 }
 
@@ -164,8 +165,8 @@ impl Request {
     }
 }
 
-/// Returns how many window blocks vLLM's own policy caches with each full-attention block: the tails
-/// of hits, which end at each alignment.
+/// Returns how many window blocks vLLM's own policy caches with each full-attention block. It
+/// caches the tails of hits, which end at each alignment.
 fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
     let (tails, full): (Vec<&Group>, Vec<&Group>) =
         groups.iter().partition(|group| group.window.is_some());

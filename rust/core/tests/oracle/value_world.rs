@@ -1,4 +1,4 @@
-//! Random prompts: the engine and [`Prompt`] have to give their blocks the same values.
+//! Random prompts. The engine and [`Prompt`] must give their blocks the same values.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ struct Case {
     num_tokens: usize,
     block_size: usize,
     blocks_per_alignment: usize,
-    /// Tokens of the window; `None` for states.
+    /// The number of tokens in the window; `None` for states.
     window: Option<usize>,
     use_eagle: bool,
     tail_cost: f64,
@@ -74,7 +74,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Mostly the values before anything is learnt.
+/// Generates values of ends, mostly the values before anything is learnt.
 fn ends() -> impl Strategy<Value = EndWorths> {
     let worth = || {
         let assumed = prop_oneof![Just(0.0), 0.0..0.3_f64, 0.0..1.0_f64];
@@ -89,7 +89,7 @@ fn ends() -> impl Strategy<Value = EndWorths> {
     })
 }
 
-/// Prompts in which only boundaries near the end have a value, after many resumes.
+/// Generates prompts in which only boundaries near the end have a value, after many resumes.
 fn learnt_case() -> impl Strategy<Value = Case> {
     let before = prop_oneof![2 => 0..64_usize, 3 => 64..256_usize, 3 => 256..512_usize];
     let resumes = prop::collection::vec((0..64_usize, before), 40..400);
@@ -114,9 +114,9 @@ fn learnt_case() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// Whether the boundaries near a prompt's end are multiples from its start as well as from its
-    /// end. In other prompts the engine has one boundary more before it has learnt anything: up to
-    /// an alignment beyond 512 tokens.
+    /// Returns whether the boundaries near a prompt's end are at multiples from both its start and
+    /// its end. In other prompts, the engine has one more boundary before it has learnt anything.
+    /// This boundary is up to an alignment before the last 512 tokens.
     fn is_regular(&self) -> bool {
         let alignment = self.block_size * self.blocks_per_alignment;
         512_usize.is_multiple_of(alignment) || alignment > 512 || self.window.is_none()

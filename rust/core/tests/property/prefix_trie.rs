@@ -1,5 +1,5 @@
-//! A look-up through the prefix trie reads few hashes and finds what a look-up finds that reads
-//! all.
+//! Look-ups through the prefix trie read few hashes. They find the same prefix as look-ups that
+//! read all hashes.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const NUM_BLOCKS: usize = 700;
 const WAITING: RequestId = 1;
 const LEN: u64 = 300;
 
-/// Positions at which each chain diverges from the previous one. The last chain shares nothing.
+/// Positions where each chain diverges from the previous one. The last chain shares nothing.
 const PARTINGS: [u64; 5] = [LEN, 100, 150, 40, 0];
 
 fn chain(number: usize) -> Vec<BlockHash> {
@@ -40,7 +40,7 @@ fn start(manager: &mut Manager, id: RequestId, hashes: &[BlockHash], is_chain: b
     manager.allocate_slots(&view, &args).expect("a valid call").is_some()
 }
 
-/// Looks up a request and computes the rest of it.
+/// Looks up a request and computes its other blocks.
 fn serve(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) -> bool {
     let num_tokens = hashes.len() * BLOCK_SIZE;
     let window = HashWindow::from(hashes).chained(true);
@@ -109,7 +109,7 @@ fn hashes_that_are_no_known_chain_are_all_read_and_enter_no_trie() {
     let hashes = chain(0);
     assert!(start(&mut manager, 7, &hashes[..200], false));
     assert!(look_up(&manager, &hashes[..200], true).1 >= 200);
-    // The first look-up that finds all of them adds them to the trie.
+    // The first look-up that finds all blocks adds them to the trie.
     let window = HashWindow::from(&hashes[..200]).chained(true);
     manager.get_computed_blocks(WAITING, &window, 400).expect("a look-up");
     assert_eq!(look_up(&manager, &hashes[..200], true), (200, 1));
@@ -129,7 +129,7 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
     }
     manager.free(7).expect("a known request");
     manager.free(8).expect("a known request");
-    // The block is computed again; the blocks behind it are still cached.
+    // The block is computed again. The blocks after it are still cached.
     assert!(serve(&mut manager, 9, &hashes[..61]));
     for hashes in [&hashes, &other] {
         let window = HashWindow::from(&hashes[..200]).chained(true);
@@ -143,7 +143,7 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
 #[test]
 fn a_branch_behind_a_lost_block_is_not_found_through_another_chain() {
     let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
-    // The second diverges from the first at block 150, the third at block 100.
+    // The second chain diverges from the first at block 150, the third at block 100.
     let [first, second, third] = [1, 2, 0].map(chain);
     assert!(serve(&mut manager, 7, &first[..200]));
     assert!(serve(&mut manager, 8, &second[..200]));
@@ -171,7 +171,7 @@ enum Change {
     /// Frees one of the running requests.
     End(usize),
     Evict(Range<u32>),
-    /// Frees all of them.
+    /// Frees all running requests.
     Reset,
     LookUp {
         chain: usize,

@@ -3,7 +3,7 @@
 use kvoxide_core::retention::MaskQuery;
 use proptest::prelude::*;
 
-/// Whether a block is cached, by the definition of vLLM PR 42258 and PR 43447.
+/// Returns whether a block is cached, by the definition of vLLM PR 42258 and PR 43447.
 fn is_reachable(reach: &MaskQuery<'_>, block_size: usize, need: usize, block: usize) -> bool {
     let shift = usize::from(reach.drops_eagle_block);
     let segment = match reach.retention_interval {

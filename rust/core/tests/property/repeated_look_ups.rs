@@ -1,5 +1,5 @@
-//! A repeated look-up finds what a first one would, whatever was cached and evicted between the
-//! two.
+//! A repeated look-up finds the same hit as a first one, whatever was cached and evicted between
+//! the two.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ const WAITING: [RequestId; 2] = [1, 2];
 
 #[derive(Clone, Debug)]
 enum Change {
-    /// Computes a prefix of chain 0 or 1, which diverge at block 90, and frees it.
+    /// Computes a prefix of chain 0 or 1 and frees it. The two chains diverge at block 90.
     Compute {
         chain: usize,
         blocks: usize,
@@ -23,7 +23,7 @@ enum Change {
     /// Evicts a range of blocks.
     Evict(Range<u32>),
     Reset,
-    /// Looks up a prefix of a chain, up to a maximum of tokens.
+    /// Looks up a prefix of a chain, up to a limit in tokens.
     LookUp {
         waiting: usize,
         chain: usize,

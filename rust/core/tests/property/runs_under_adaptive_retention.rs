@@ -1,21 +1,21 @@
-//! Runs of blocks under adaptive retention, compared with a pool that handles the same blocks in
-//! parts too small for runs.
+//! Runs of blocks under adaptive retention. They are compared with a pool that gets the same blocks
+//! in parts that are too small for runs.
 
 use kvoxide_core::pool::{Adaptive, AdaptiveConfig, BlockClass, Blocks, SampleCounts, ValueLevel};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, RecycleOrder, RetentionPriority};
 use proptest::prelude::*;
 
 const NUM_BLOCKS: usize = 900;
-/// Fewer blocks than any run has.
+/// The number of blocks in a part. It is smaller than any run.
 const PART: usize = 13;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Takes blocks and caches all but each `uncached`-th in one of the groups.
+    /// Takes blocks and caches all but every `uncached`-th block in one of the groups.
     Take { num: usize, uncached: usize, group: u16 },
     /// Releases the blocks of a holding.
     Release { holding: usize },
-    /// Takes references to part of an earlier holding, forwards or backwards.
+    /// Takes references to a part of an earlier holding, forwards or backwards.
     Touch { list: usize, first: usize, len: usize, is_turned: bool },
     /// Does the same for a request with a priority.
     Claim { list: usize, priority: i64 },
@@ -50,7 +50,7 @@ fn hash(n: u64) -> BlockHash {
     BlockHash([mixed ^ mixed >> 29, n, 0, 0])
 }
 
-/// A pool that gets whole lists, and one that gets them in parts.
+/// A pool that gets whole lists, and a pool that gets them in parts.
 struct World {
     whole: BlockPool,
     parts: BlockPool,
@@ -138,7 +138,8 @@ impl World {
             (0..NUM_BLOCKS as BlockId).map(|block| pool.ref_count(block)).collect()
         };
         assert_eq!(references(whole), references(parts));
-        // What the default would have kept follows from what is hit at once, blocks of all groups here.
+        // The blocks that the default policy would have kept depend on which blocks are hit at the
+        // same time. Here these are blocks of all groups.
         let counts = |pool: &BlockPool| {
             let counts = pool.adaptive().map(|adaptive| adaptive.shadow().counts);
             counts.map(|counts| SampleCounts { kept_by_default: 0, ..counts })

@@ -34,7 +34,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Returns the hit that a scan of every block finds, 0 for a null block.
+/// Returns the hit that a scan of every block finds, with 0 for a null block.
 fn scan(case: &Case, ids: &[BlockId]) -> Vec<BlockId> {
     let is_aligned = |blocks: usize| (blocks * case.block_size).is_multiple_of(case.alignment);
     let need = (case.window - 1).div_ceil(case.block_size) + usize::from(case.drops_eagle_block);

@@ -1,4 +1,4 @@
-//! Calls that the fuzzer makes up.
+//! The calls that the fuzzer makes.
 
 use arbitrary::Arbitrary;
 
@@ -14,7 +14,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Returns the number; `fitting` is what a scheduler would give.
+    /// Returns the number. `fitting` is the number that a scheduler would give.
     pub fn tokens(self, fitting: usize) -> usize {
         match self {
             Self::Fitting => fitting,
@@ -24,7 +24,7 @@ impl Amount {
     }
 }
 
-/// The request that a call is about, modulo the number of requests.
+/// The request of a call, modulo the number of requests.
 pub type Which = u8;
 
 /// One call.
@@ -32,13 +32,14 @@ pub type Which = u8;
 pub enum Call {
     /// A scheduler's step: looks up and admits a waiting request, or serves a running one.
     Step { which: Which, tokens: u8, lookahead: u8, delay: bool },
-    /// Frees a request and gives its id a new prompt, which shares a part with its family of four.
+    /// Frees a request and gives its id a new prompt. The prompt shares a part with its family, one
+    /// of four.
     Replace { which: Which, family: u8, len: u16, shared: u16, num_prompt_tokens: Amount },
     /// Appends output tokens.
     Append { which: Which, tokens: u8 },
     /// Sets the scheduler's counts of a request.
     Count { which: Which, computed: Amount, in_flight: Amount, boundary: Amount },
-    /// Looks up a request, with its memo and without.
+    /// Looks up a request with its memo and without it.
     LookUp { which: Which, max_length: Amount },
     /// Allocates with arbitrary arguments.
     Allocate(Allocation),
@@ -52,11 +53,11 @@ pub enum Call {
     Free { which: Which },
     /// Ends a request and keeps its blocks.
     Pop { which: Which },
-    /// Releases the last of the kept blocks.
+    /// Releases the last blocks among the kept blocks.
     Release { blocks: u8, to_back: bool },
     /// Releases arbitrary blocks.
     ReleaseAny { blocks: Vec<u16> },
-    /// Takes blocks for no request.
+    /// Takes blocks that no request holds.
     Take { blocks: Amount },
     /// Adds a reference to cached blocks.
     Touch { blocks: Vec<u16> },
@@ -72,11 +73,11 @@ pub enum Call {
     Read { which: Which },
     /// Begins a scheduling step.
     StartStep,
-    /// Takes the copies that are due and keeps their blocks.
+    /// Takes the pending copies and keeps their blocks.
     TakeCopies,
-    /// Takes the blocks that a connector may read.
+    /// Takes the blocks that a connector can read.
     TakeOffloads { which: Which },
-    /// Sets the priority of a request and its time to live in tenths of a second; 0 is for ever.
+    /// Sets the priority of a request and its time to live in tenths of a second; 0 means forever.
     SetPriority { which: Which, priority: u8, tenths: u8 },
     /// Lets time pass.
     Wait { milliseconds: u16 },

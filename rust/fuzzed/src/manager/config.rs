@@ -6,7 +6,7 @@ use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention};
 
 use super::call::Amount;
 
-/// A configuration that the fuzzer makes up.
+/// A configuration from the fuzzer.
 #[derive(Arbitrary, Debug)]
 pub struct Config {
     num_blocks: u8,
@@ -40,8 +40,8 @@ struct Group {
     dcp_sharded: Option<bool>,
 }
 
-/// The value of `pin_min_drop_size` that stands for adaptive retention, because a field of its own
-/// would change the meaning of the corpus.
+/// The value of `pin_min_drop_size` that selects adaptive retention. A separate field would change
+/// the meaning of the corpus.
 const ADAPTIVE: u8 = 7;
 
 impl Config {

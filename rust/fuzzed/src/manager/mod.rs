@@ -1,5 +1,5 @@
-//! A manager under arbitrary calls: every invariant holds after each call, a refused call changes
-//! nothing, and every block is free in the end.
+//! Makes arbitrary calls of a manager. After each call every invariant holds, a refused call
+//! changes nothing, and every block is free at the end.
 
 #[expect(missing_docs, reason = "fields have the names of arguments")]
 mod call;

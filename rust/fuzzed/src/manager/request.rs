@@ -15,22 +15,22 @@ pub struct Request {
     pub tokens: Vec<u64>,
     /// The hash of each full hash block.
     pub hashes: Vec<BlockHash>,
-    /// Tokens of the prompt.
+    /// The number of tokens in the prompt.
     pub num_prompt_tokens: usize,
-    /// Tokens that count as computed.
+    /// The number of tokens that count as computed.
     pub num_computed_tokens: usize,
-    /// Tokens of steps whose output is not processed yet.
+    /// The number of tokens in steps whose output is not processed yet.
     pub num_in_flight_tokens: usize,
     /// The shared-prefix boundary that the look-up found.
     pub boundary: usize,
     /// Whether the request waits to be admitted.
     pub is_waiting: bool,
-    /// Its priority.
+    /// The request's priority.
     pub priority: Option<RetentionPriority>,
 }
 
 impl Request {
-    /// Returns a request of `len` tokens that shares the first `shared` with its family.
+    /// Returns a request of `len` tokens that shares the first `shared` tokens with its family.
     pub fn new(id: RequestId, family: u8, len: u16, shared: u16, hash_block_size: usize) -> Self {
         let len = 1 + usize::from(len) % MAX_TOKENS;
         let shared = usize::from(shared) % (len + 1);
@@ -59,7 +59,8 @@ impl Request {
         self.hash(hash_block_size);
     }
 
-    /// Appends the hashes of full blocks, each computed from the previous hash and the tokens.
+    /// Appends the hashes of full blocks. Each hash is computed from the previous hash and the
+    /// tokens.
     fn hash(&mut self, hash_block_size: usize) {
         let blocks = self.tokens.chunks_exact(hash_block_size).skip(self.hashes.len());
         for block in blocks {
@@ -76,7 +77,7 @@ impl Request {
         HashWindow::from(&self.hashes[..]).chained(true)
     }
 
-    /// Returns the request as the manager reads it.
+    /// Returns the request in the form that the manager reads.
     pub fn view(&self) -> RequestView<'_> {
         RequestView {
             num_prompt_tokens: self.num_prompt_tokens,

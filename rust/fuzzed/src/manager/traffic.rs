@@ -1,4 +1,4 @@
-//! Calls of a scheduler on a manager, and checks of its state after them.
+//! Makes a scheduler's calls of a manager, and checks the manager's state after each call.
 
 use kvoxide_core::{
     AllocateArgs, BlockId, Manager, PrefixHit, Result, RetentionPriority, SlotDemand, check, digest,
@@ -331,7 +331,7 @@ impl Traffic {
         }
     }
 
-    /// Releases blocks that have no reference, which the manager has to refuse.
+    /// Releases blocks that have no reference. The manager must refuse this.
     fn release_any(&mut self, blocks: &[u16]) -> Result<()> {
         let ids = self.ids(blocks);
         let states = self.manager.pool().blocks();
@@ -395,7 +395,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Takes the blocks that a connector may read and checks that they are in the pool.
+    /// Takes the blocks that a connector can read and checks that they are in the pool.
     fn take_offloads(&mut self, i: usize) -> Result<()> {
         let num_blocks = self.manager.pool().num_blocks();
         let tails = self.manager.finalize_partial_tails(&self.requests[i].view());

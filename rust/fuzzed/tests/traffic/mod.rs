@@ -1,10 +1,10 @@
-//! Random calls of a scheduler, for configurations that are in use.
+//! Random calls of a scheduler, for realistic configurations.
 
 use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention, Size};
 use kvoxide_fuzzed::manager::{Allocation, Amount, Call};
 use proptest::prelude::*;
 
-/// Returns calls of a scheduler.
+/// Generates calls of a scheduler.
 pub fn call() -> impl Strategy<Value = Call> {
     let (which, tokens, lookahead) = (0..6_u8, 1..90_u8, 0..4_u8);
     let coin = prop::bool::weighted(0.15);
@@ -43,7 +43,7 @@ pub fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Returns questions for the number of blocks that a request needs.
+/// Generates queries for the number of blocks that a request needs.
 fn demand() -> impl Strategy<Value = Call> {
     let coin = prop::bool::ANY;
     (0..6_u8, 1..200_u8, coin, coin).prop_map(|(which, tokens, cap, with_hit)| Call::Demand {
@@ -55,7 +55,7 @@ fn demand() -> impl Strategy<Value = Call> {
     })
 }
 
-/// Returns admissions with external tokens.
+/// Generates admissions with external tokens.
 fn allocation() -> impl Strategy<Value = Call> {
     let coin = || prop::bool::weighted(0.15);
     (0..6_u8, 0..9_u8, 0..4_u8, coin(), prop::bool::ANY).prop_map(
@@ -128,7 +128,7 @@ fn groups() -> impl Strategy<Value = Vec<GroupSpec>> {
     ])
 }
 
-/// Returns configurations of managers.
+/// Generates configurations of managers.
 pub fn config() -> impl Strategy<Value = ManagerConfig> {
     let policy = (
         prop::bool::ANY,

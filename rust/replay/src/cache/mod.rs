@@ -16,9 +16,10 @@ use crate::no_op_steps::NoOpSteps;
 use crate::trace::Trace;
 pub use unlimited::UnlimitedCache;
 
-/// The calls of a scheduler. Lengths in tokens.
+/// The calls of a scheduler. Lengths are in tokens.
 pub trait Cache {
-    /// A request arrives, at a time in microseconds, and may set a priority for its blocks.
+    /// Notes that a request arrives, at a time in microseconds. It can set a priority for its
+    /// blocks.
     fn arrives(
         &mut self,
         _request: RequestId,
@@ -50,17 +51,17 @@ pub trait Cache {
     /// Releases all blocks of a request.
     fn free(&mut self, request: RequestId);
 
-    /// Caches the blocks of a request that are full once `num_computed_tokens` are computed.
+    /// Caches the blocks of a request that are full after `num_computed_tokens` are computed.
     fn cache(&mut self, _request: &RequestView<'_>, _num_computed_tokens: usize) {}
 
-    /// Forgets everything that is cached. Returns `false`, and forgets nothing, while blocks are in
-    /// use.
+    /// Forgets everything that is cached. If blocks are in use, forgets nothing and returns
+    /// `false`.
     fn reset(&mut self) -> bool;
 
-    /// A step begins.
+    /// Starts a step.
     fn step_starts(&mut self) {}
 
-    /// A step has run, and with it its copies.
+    /// Ends a step, which has also run its copies.
     fn step_has_run(&mut self) -> Result<(), kvoxide_core::Error> {
         Ok(())
     }
@@ -68,31 +69,32 @@ pub trait Cache {
     /// Returns the occupancy of the pool.
     fn occupancy(&self) -> Occupancy;
 
-    /// Returns the statistics of retention, in time proportional to the pool, if the cache has any.
+    /// Returns the statistics of retention, if the cache has any. Takes time proportional to the
+    /// pool.
     fn retention(&self) -> Option<RetentionReport> {
         None
     }
 
-    /// Returns the tokens that all admitted requests hit in blocks with generated tokens, if the
+    /// Returns how many tokens all admitted requests hit in blocks with generated tokens, if the
     /// cache counts them.
     fn hit_answer_tokens(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the length of the hit that [`Self::look_up`] would find. Nothing changes.
+    /// Returns the length of the hit that [`Self::look_up`] would find. Changes nothing.
     fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, kvoxide_core::Error>;
 
-    /// Returns the computed tokens of the next decode step from `num_computed_tokens` on that needs
-    /// a call of [`Self::allocate`].
+    /// Returns the number of computed tokens at the next decode step that needs a call of
+    /// [`Self::allocate`]. Steps are counted from `num_computed_tokens` on.
     fn next_call(&self, num_computed_tokens: usize) -> usize;
 }
 
 /// The slots that a request needs, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
-    /// Tokens to compute in this step.
+    /// The number of tokens to compute in this step.
     pub num_new_tokens: usize,
-    /// Slots for draft tokens beyond these.
+    /// The number of additional slots for draft tokens.
     pub num_lookahead_tokens: usize,
     /// Whether a waiting request is refused if its whole sequence does not fit now.
     pub whole_must_fit: bool,
@@ -101,7 +103,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Returns slots for tokens of a scheduler that admits a request only where all of it fits.
+    /// Returns slots for a scheduler that admits a request only if all of it fits.
     pub fn of(num_new_tokens: usize) -> Self {
         Self { num_new_tokens, num_lookahead_tokens: 0, whole_must_fit: true, has_running: true }
     }
@@ -110,17 +112,17 @@ impl Slots {
 /// A hit.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// Its length in tokens.
+    /// The length of the hit, in tokens.
     pub length: usize,
-    /// The end of a shared prefix whose tail is not cached; 0 for none.
+    /// The end of a shared prefix whose tail is not cached; 0 if there is none.
     pub shared_prefix_boundary: usize,
-    /// Tokens whose blocks of full attention are cached.
+    /// The number of tokens whose full-attention blocks are cached.
     full_length: usize,
     blocks: Option<PrefixHit>,
 }
 
 impl Hit {
-    /// Returns a hit of nothing with the same shared-prefix boundary.
+    /// Returns an empty hit with the same shared-prefix boundary.
     pub fn dropped(self) -> Self {
         Self { shared_prefix_boundary: self.shared_prefix_boundary, ..Self::none() }
     }
@@ -134,15 +136,15 @@ impl Hit {
 /// The occupancy of a pool, in blocks.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Occupancy {
-    /// Blocks without the null block.
+    /// The number of blocks, without the null block.
     pub capacity: usize,
-    /// Blocks in use.
+    /// The number of blocks in use.
     pub used: usize,
-    /// Blocks with a key.
+    /// The number of blocks with a key.
     pub cached: usize,
-    /// Pinned blocks.
+    /// The number of pinned blocks.
     pub pinned: usize,
-    /// Evicted blocks so far.
+    /// The number of evicted blocks so far.
     pub evictions: u64,
 }
 
@@ -163,18 +165,18 @@ impl ManagedCache {
         Ok(Self { manager, ledger: None, no_op_steps, priorities: HashMap::new() })
     }
 
-    /// Records losses of this trace, and evictions by group, from now on.
+    /// Starts to record the losses of this trace, and evictions by group.
     pub fn record_losses(&mut self, trace: &Trace, tokens_per_id: usize) {
         self.manager.pool_mut().index_mut().count_evictions_by_group();
         self.ledger = Some(Ledger::new(trace, tokens_per_id, &self.manager));
     }
 
-    /// Tokens per block hash.
+    /// Returns the number of tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
         self.manager.hash_block_size()
     }
 
-    /// The manager.
+    /// Returns the manager.
     pub fn manager(&self) -> &Manager {
         &self.manager
     }
@@ -258,7 +260,7 @@ impl Cache for ManagedCache {
     }
 
     fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
-        // Blocks that are missing have no tokens to cache.
+        // Missing blocks have no tokens to cache.
         let _ = self.manager.cache_blocks(request, num_computed_tokens);
     }
 

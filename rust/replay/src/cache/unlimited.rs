@@ -1,4 +1,4 @@
-//! A cache that never evicts: its hits are the most that any policy can have.
+//! A cache that never evicts. No policy can have more hits.
 
 use kvoxide_core::{Error, RequestView};
 
@@ -10,7 +10,7 @@ use crate::trace::Trace;
 #[derive(Debug)]
 pub struct UnlimitedCache {
     prefixes: RadixTree,
-    /// The computed tokens of requests up to or into each node of the tree.
+    /// The largest number of tokens that requests computed up to each node of the tree, or into it.
     computed: Vec<u32>,
     alignment: usize,
     num_cached: usize,
@@ -37,7 +37,7 @@ impl Cache for UnlimitedCache {
         Ok(computed.min(most) / self.alignment * self.alignment)
     }
 
-    /// Returns the step that computes the next boundary.
+    /// Returns the number of computed tokens at the step that computes the next boundary.
     fn next_call(&self, num_computed_tokens: usize) -> usize {
         (num_computed_tokens + 1).next_multiple_of(self.alignment) - 1
     }
@@ -50,7 +50,7 @@ impl Cache for UnlimitedCache {
     ) -> Result<bool, Error> {
         let id = request.id as usize;
         let start = request.num_computed_tokens + hit.map_or(0, |hit| hit.length);
-        // Unknown tokens are unique and never hit.
+        // Unknown tokens are unique and are never hit.
         let end = (start + slots.num_new_tokens).min(self.prefixes.num_known(id));
         if start / self.alignment >= end / self.alignment {
             return Ok(true);

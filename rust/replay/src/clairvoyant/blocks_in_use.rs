@@ -1,10 +1,10 @@
-//! The least number of blocks in use.
+//! Computes the smallest number of blocks in use.
 
 use std::ops::Range;
 
 use super::tables::{Held, Progress, Table};
 
-/// The blocks in use by running requests, each counted once.
+/// The blocks that running requests use. Each block is counted once.
 #[derive(Debug)]
 pub struct BlocksInUse {
     tables: Vec<SharedTable>,
@@ -17,14 +17,14 @@ pub type Holding = Vec<Held>;
 #[derive(Debug)]
 struct SharedTable {
     table: Table,
-    /// `None` if blocks do not end where units do; such blocks are assumed to cost nothing.
+    /// `None` if blocks do not end where units end. Such blocks are assumed to cost nothing.
     units_per_block: Option<usize>,
-    /// Number of requests that hold the block in which each prefix ends.
+    /// For each prefix, the number of requests that hold the block in which it ends.
     num_holders: Vec<u32>,
 }
 
 impl BlocksInUse {
-    /// Returns tables without blocks in use; prefixes are counted in units of `unit` tokens.
+    /// Creates tables without blocks in use. Prefixes are counted in units of `unit` tokens.
     pub fn new(tables: Vec<Table>, unit: usize) -> Self {
         let shared = |table: Table| SharedTable {
             units_per_block: table.block_size.is_multiple_of(unit).then(|| table.block_size / unit),
@@ -34,7 +34,7 @@ impl BlocksInUse {
         Self { tables: tables.into_iter().map(shared).collect(), num_blocks: 0 }
     }
 
-    /// Blocks in use.
+    /// Returns the number of blocks in use.
     pub fn num_blocks(&self) -> usize {
         self.num_blocks
     }
@@ -44,7 +44,8 @@ impl BlocksInUse {
         self.tables.iter_mut().for_each(|table| table.num_holders.resize(num_prefixes, 0));
     }
 
-    /// Updates the blocks of a request with these prefixes to its progress, which never decreases.
+    /// Updates the blocks of a request with these prefixes to its progress. The progress never
+    /// decreases.
     pub fn hold(&mut self, holding: &mut Holding, prefixes: &[u32], progress: Progress) {
         holding.resize(self.tables.len(), Held::default());
         for (table, held) in self.tables.iter_mut().zip(holding) {
@@ -69,7 +70,7 @@ impl BlocksInUse {
 }
 
 impl SharedTable {
-    /// Adds a request to the blocks at these positions. Returns how many were not in use.
+    /// Adds a request to the blocks at these positions. Returns how many of them were not in use.
     fn take(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
         let Some(per_block) = self.units_per_block else { return 0 };
         let mut num_taken = 0;
@@ -81,7 +82,7 @@ impl SharedTable {
         num_taken
     }
 
-    /// Removes a request from the blocks at these positions. Returns how many become free.
+    /// Removes a request from the blocks at these positions. Returns how many of them become free.
     fn release_range(&mut self, prefixes: &[u32], positions: Range<usize>) -> usize {
         let Some(per_block) = self.units_per_block else { return 0 };
         let mut num_released = 0;

@@ -1,16 +1,17 @@
-//! Which prefixes can be hit, and how many blocks they take while they are not in use.
+//! The rules for hits: which prefixes can be hit, and how many blocks they take while they are not
+//! in use.
 
 use kvoxide_core::group::{Group, Skipped};
 use kvoxide_core::{Manager, Size};
 
 use super::tables::{Table, tables};
 
-/// The rules for hits of a manager's groups. Sizes in tokens.
+/// The rules for hits in a manager's groups. Sizes are in tokens.
 #[derive(Clone, Debug)]
 pub struct HitRules {
     /// The unit in which prefixes are counted: the smallest part of a prefix that can be hit.
     pub unit: usize,
-    /// Tokens of which the length of a hit is a multiple; a multiple of the unit.
+    /// The length of a hit is a multiple of this many tokens, which is a multiple of the unit.
     pub alignment: usize,
     /// Whether a hit needs a state at its end.
     pub needs_state: bool,
@@ -18,9 +19,9 @@ pub struct HitRules {
     pub exports_states: bool,
     /// Whether any group caches blocks.
     pub is_cacheable: bool,
-    /// What cached prefixes cost; `None` if no group needs whole prefixes.
+    /// The cost of cached prefixes; `None` if no group needs whole prefixes.
     pub cost: Option<Cost>,
-    /// Chunk and block size of each group, in models that cache only chunked groups. In these,
+    /// The chunk and block size of each group, in models that cache only chunked groups. There,
     /// tokens before the chunk of the next token count as hit, cached or not.
     chunks: Vec<(Skipped, usize)>,
 }
@@ -62,7 +63,7 @@ impl HitRules {
         }
     }
 
-    /// Returns the tokens of a prompt that count as hit although nothing is cached.
+    /// Returns how many tokens of a prompt count as hit although nothing is cached.
     pub fn num_free_tokens(&self, max_length: usize) -> usize {
         let skipped = |&(skips, block_size): &(Skipped, usize)| {
             skips.num_skipped_tokens(max_length) / block_size * block_size
@@ -72,21 +73,22 @@ impl HitRules {
 }
 
 impl Cost {
-    /// Returns the most units of prefixes that fit `num_blocks` blocks.
+    /// Returns the most units of prefixes that fit into `num_blocks` blocks.
     pub fn num_units(self, num_blocks: usize) -> usize {
         num_blocks * self.units_per_block / self.num_groups
     }
 }
 
-/// Returns the block size and the number of the groups that need whole prefixes. Of several sizes,
-/// those count that take most blocks per token; the others are assumed to cost nothing.
+/// Returns the block size and the number of the groups that need whole prefixes. If they have
+/// several block sizes, only the groups with most blocks per token count. The others are assumed to
+/// cost nothing.
 fn costly_block_size(tables: &[Table]) -> Option<(usize, usize)> {
     let closed = || tables.iter().filter(|table| table.holds_prefixes());
     let num_groups = |block_size: usize| -> usize {
         closed().filter(|table| table.block_size == block_size).map(|table| table.num_groups).sum()
     };
     let sizes = closed().map(|table| (table.block_size, num_groups(table.block_size)));
-    // Compares blocks per token without fractions.
+    // This compares blocks per token without fractions.
     sizes.max_by(|a, b| (a.1 * b.0).cmp(&(b.1 * a.0)))
 }
 

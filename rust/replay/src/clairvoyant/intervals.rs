@@ -1,5 +1,5 @@
-//! The intervals of a schedule in which free prefixes have to stay cached to be hit, and the blocks
-//! that are free meanwhile.
+//! Finds the intervals of a schedule in which free prefixes must stay cached to be hit. Also counts
+//! the blocks that are free in these intervals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,20 +12,20 @@ use super::tables::{Progress, Table};
 use crate::tokens::HashSizes;
 use crate::trace::Trace;
 
-/// The input of a bound besides the schedule.
+/// The input of a bound in addition to the schedule.
 #[derive(Debug)]
 pub struct BoundInput<'a> {
     /// The trace.
     pub trace: &'a Trace,
-    /// Sizes of its hashes.
+    /// The sizes of the trace's hashes.
     pub hash_sizes: HashSizes,
-    /// Blocks of the pool, the null block included.
+    /// The number of blocks in the pool, including the null block.
     pub num_blocks: usize,
     /// The block tables of the groups.
     pub tables: Vec<Table>,
     /// The rules for hits.
     pub rules: HitRules,
-    /// Whether each request counts.
+    /// For each request, whether it counts.
     pub counts: Vec<bool>,
 }
 
@@ -34,13 +34,14 @@ pub struct BoundInput<'a> {
 pub struct Intervals {
     /// The units that are hit if they stay cached.
     pub intervals: Vec<ReuseInterval>,
-    /// The most free units that the pool holds after the allocation of each step.
+    /// For each step, the most free units that the pool holds after the step's allocation.
     pub capacity: Vec<usize>,
-    /// Tokens that each request hits if nothing is evicted; `None` for requests that do not count.
+    /// For each request, the number of tokens that it hits if nothing is evicted; `None` for
+    /// requests that do not count.
     pub reachable: Vec<Option<usize>>,
 }
 
-/// Returns the intervals of a schedule, or `None` if the run was cancelled.
+/// Returns the intervals of a schedule; `None` if the run was cancelled.
 pub fn find(
     input: &BoundInput<'_>,
     schedule: &Schedule,
@@ -56,14 +57,14 @@ pub fn find(
     Some(scan.found)
 }
 
-/// A prefix, represented by its last unit.
+/// A prefix. It is represented by its last unit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unit {
-    /// Running requests that have computed the unit.
+    /// The number of running requests that have computed the unit.
     num_users: u32,
     /// The allocated step of its last use or hit; `None` if it was never computed.
     used_at: Option<u32>,
-    /// Whether a state existed at its end.
+    /// Whether a state existed at the unit's end.
     has_state: bool,
 }
 
@@ -72,7 +73,7 @@ struct ActiveRequest {
     prefixes: Vec<u32>,
     num_prompt_tokens: usize,
     num_known_tokens: usize,
-    /// Computed units of its known tokens.
+    /// The number of computed units of the request's known tokens.
     num_units: usize,
     holding: Holding,
 }
@@ -83,7 +84,7 @@ struct ScheduleScan<'a> {
     units: Vec<Unit>,
     usage: BlocksInUse,
     requests: Vec<Option<ActiveRequest>>,
-    /// Number of steps allocated so far.
+    /// The number of steps allocated so far.
     now: u32,
     found: Intervals,
 }
@@ -159,7 +160,7 @@ impl<'a> ScheduleScan<'a> {
         }
     }
 
-    /// Returns the units of the longest hit in a pool that never evicts.
+    /// Returns the number of units of the longest hit in a pool that never evicts.
     fn longest_hit(&self, prefixes: &[u32]) -> usize {
         let rules = &self.input.rules;
         let unit = |&prefix: &u32| self.units[prefix as usize];
@@ -172,7 +173,7 @@ impl<'a> ScheduleScan<'a> {
         (1..=num_seen).rev().find(is_hit).unwrap_or(0)
     }
 
-    /// Adds the intervals from the last use of prefixes to their hit by a request now.
+    /// Adds the intervals from the last use of prefixes to their hit by a request in this step.
     fn add_intervals(&mut self, request: u32, prefixes: &[u32]) {
         let first = self.found.intervals.len();
         for &prefix in prefixes {
@@ -191,7 +192,7 @@ impl<'a> ScheduleScan<'a> {
         }
     }
 
-    /// Gives a request slots for `num_tokens`.
+    /// Gives a request slots for its first `num_tokens` tokens.
     fn extend(&mut self, request: usize, num_tokens: usize) {
         let Some(active) = &mut self.requests[request] else { return };
         let rules = &self.input.rules;

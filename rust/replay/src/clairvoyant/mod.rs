@@ -1,14 +1,17 @@
 //! The clairvoyant bound: an upper bound on the hits of every policy, under the schedule of one run
 //! (Belady).
 //!
-//! The [`schedule`] of a run says which tokens have slots when, and so which blocks are in use
-//! under any policy (`tables`, `blocks_in_use`). A request hits a prefix if it stays in the rest of
-//! the pool from its last use on. The `intervals` of such stays come from the schedule. Each unit
-//! of a prefix is worth the same, so that `selection` drops the units whose interval ends last
-//! where they exceed the free blocks.
+//! The [`schedule`] of a run says which tokens have slots at which time. So it determines which
+//! blocks are in use under any policy (`tables`, `blocks_in_use`). A request hits a prefix if the
+//! prefix stays in the rest of the pool from its last use on. `intervals` computes these stays from
+//! the schedule. Each unit of a prefix has the same value. So if units exceed the free blocks,
+//! `selection` drops the units whose interval ends last.
 //!
-//! Where the abilities of a policy are not known, the bound assumes them: a hit may have gaps, free
-//! blocks of windows and states cost nothing, and requests share everything that can be shared.
+//! If it is not known what a policy can do, the bound assumes that it can do it:
+//!
+//! - A hit can have gaps.
+//! - Free blocks of windows and states cost nothing.
+//! - Requests share everything that can be shared.
 
 mod blocks_in_use;
 mod hit_rules;
@@ -35,22 +38,22 @@ use tables::{Table, tables};
 /// The bound of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Bound {
-    /// Prompt tokens that each request of the trace hits at its first admission; `None` for
-    /// requests that do not count. Only the sum is a bound, because one request may hit less so
-    /// that others hit more.
+    /// For each request of the trace, the number of prompt tokens that it hits at its first
+    /// admission; `None` for requests that do not count. Only the sum is a bound, because one
+    /// request can hit less so that others hit more.
     pub hit_tokens: Vec<Option<usize>>,
-    /// Time of the computation.
+    /// The time that the computation took.
     pub wall: Duration,
 }
 
 impl Bound {
-    /// Returns the most prompt tokens that any policy can hit, over the requests that count.
+    /// Returns the most prompt tokens that any policy can hit, for all requests that count.
     pub fn num_hit_tokens(&self) -> usize {
         self.hit_tokens.iter().flatten().sum()
     }
 }
 
-/// What a bound needs of a manager: its pool and groups.
+/// The data of a manager that a bound needs: its pool and groups.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundModel {
     num_blocks: usize,
@@ -68,7 +71,7 @@ impl BoundModel {
         }
     }
 
-    /// Returns the bound of a run of `trace` with this schedule, or `None` if it was cancelled.
+    /// Returns the bound of a run of `trace` with this schedule; `None` if it was cancelled.
     /// `counts` says which requests count.
     pub fn bound(
         self,

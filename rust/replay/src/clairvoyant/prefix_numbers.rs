@@ -1,4 +1,4 @@
-//! Numbers for the prefixes of known tokens: equal prefixes have the same number.
+//! Numbers the prefixes of known tokens. Equal prefixes have the same number.
 //!
 //! The prefixes of a new prompt get consecutive numbers. A map is needed only where prompts
 //! diverge.
@@ -17,9 +17,9 @@ pub struct Prefixes {
     sizes: HashSizes,
     /// Tokens per unit, a multiple of the hash block size.
     unit: usize,
-    /// The names by number.
+    /// The names, indexed by number.
     names: Vec<Name>,
-    /// Prefixes whose number does not follow that of the next shorter prefix.
+    /// The prefixes whose number does not follow the number of the next shorter prefix.
     branches: HashMap<Name, u32>,
 }
 
@@ -29,12 +29,12 @@ impl Prefixes {
         Self { sizes, unit, names: Vec::new(), branches: HashMap::new() }
     }
 
-    /// Number of prefixes, which is also the next free number.
+    /// Returns the number of prefixes. It is also the next free number.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Returns the numbers of the prefixes of a request's known tokens, the shortest first.
+    /// Returns the numbers of the prefixes of a request's known tokens, from shortest to longest.
     pub fn of_request(&mut self, request: &TraceRequest) -> Vec<u32> {
         let per_unit = self.unit / self.sizes.block_size;
         let num_known = request.num_known_tokens(self.sizes.tokens_per_id);

@@ -1,22 +1,22 @@
-//! The schedule of a run, reduced to what a bound needs.
+//! The schedule of a run, reduced to the data that a bound needs.
 
 use std::ops::Range;
 
-/// A change of the blocks of a request. Requests are named by their index in the trace.
+/// A change of a request's blocks. Requests are named by their index in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The request starts, or restarts, with slots for its first `num_tokens` tokens.
     Admitted {
         /// The request.
         request: u32,
-        /// Tokens with slots, those of the hit included.
+        /// The number of tokens with slots, including tokens of the hit.
         num_tokens: u32,
     },
     /// The request has slots for its first `num_tokens` tokens.
     Extended {
         /// The request.
         request: u32,
-        /// Tokens with slots.
+        /// The number of tokens with slots.
         num_tokens: u32,
     },
     /// The request releases its blocks and waits again.
@@ -41,24 +41,24 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Returns an empty schedule of a run with a hash every `hash_block_size` tokens.
+    /// Returns an empty schedule of a run with one hash per `hash_block_size` tokens.
     pub fn new(hash_block_size: usize) -> Self {
         Self { hash_block_size, events: Vec::new() }
     }
 
-    /// The events.
+    /// Returns the events.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// A request is admitted with slots for `num_tokens`.
+    /// Records that a request is admitted with slots for `num_tokens` tokens.
     pub fn admit(&mut self, request: usize, num_tokens: usize) {
         let (request, num_tokens) = (request as u32, num_tokens as u32);
         self.events.push(Event::Admitted { request, num_tokens });
     }
 
-    /// A running request gets slots for these tokens. Of its decode steps, only those are kept that
-    /// begin a block or fill one with known tokens.
+    /// Records that a running request gets slots for these tokens. Decode steps are recorded only
+    /// if they start a block, or fill a block with known tokens.
     pub fn extend(
         &mut self,
         request: usize,
@@ -75,17 +75,17 @@ impl Schedule {
         }
     }
 
-    /// A request is preempted.
+    /// Records that a request is preempted.
     pub fn preempt(&mut self, request: usize) {
         self.events.push(Event::Preempted { request: request as u32 });
     }
 
-    /// A request ends, or is rejected after it ran.
+    /// Records that a request ends, or is rejected after it ran.
     pub fn end(&mut self, request: usize) {
         self.events.push(Event::Ended { request: request as u32 });
     }
 
-    /// The blocks of a step are allocated.
+    /// Records that the blocks of a step are allocated.
     pub fn step_allocated(&mut self) {
         if !matches!(self.events.last(), None | Some(Event::StepAllocated)) {
             self.events.push(Event::StepAllocated);

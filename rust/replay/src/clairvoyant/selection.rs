@@ -1,22 +1,22 @@
-//! The selection of intervals: those that end last are dropped where too few blocks are free.
+//! Selects intervals. If too few blocks are free, drops the intervals that end last.
 
 use std::collections::BinaryHeap;
 
 /// Units of a prefix that a request hits if they stay cached from one allocated step to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReuseInterval {
-    /// The first step after whose allocation they have to be cached while they are free.
+    /// The first step after whose allocation the units must be cached while they are free.
     pub from: u32,
-    /// The step in which they are hit, and so in use.
+    /// The step in which the units are hit, and so in use.
     pub until: u32,
-    /// The request that hits them.
+    /// The request that hits the units.
     pub request: u32,
-    /// Number of units.
+    /// The number of units.
     pub num_units: u32,
 }
 
-/// Returns how many units of each request are dropped so that at most `capacity` units are kept in
-/// each step. Their sum is as small as possible.
+/// Returns how many units of each request are dropped so that each step keeps at most `capacity`
+/// units. The sum is as small as possible.
 pub fn num_dropped(
     mut intervals: Vec<ReuseInterval>,
     capacity: &[usize],
@@ -36,12 +36,12 @@ pub fn num_dropped(
     kept.num_dropped
 }
 
-/// The units that are kept in one step.
+/// The units that one step keeps.
 struct KeptUnits {
     num_units: usize,
-    /// Units whose interval ends in each step.
+    /// For each step, the number of units whose interval ends there.
     ending: Vec<usize>,
-    /// Intervals by their end, the last first. Ended ones lie below all others.
+    /// The intervals by their end, from last to first. Ended intervals are below all others.
     by_end: BinaryHeap<(u32, u32, u32)>,
     num_dropped: Vec<usize>,
 }
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(num_dropped(intervals, &[8, 5, 8, 4], 2), [3, 0]);
     }
 
-    /// Returns the most units that can be kept, by trying every choice.
+    /// Returns the most units that can be kept. It tries every choice.
     fn most_kept(intervals: &[ReuseInterval], capacity: &[usize]) -> usize {
         let fits = |chosen: u32| {
             let is_kept = |i: &usize| chosen >> i & 1 == 1;

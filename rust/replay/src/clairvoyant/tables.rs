@@ -1,11 +1,11 @@
-//! The blocks that a running request holds at least, under any policy.
+//! Computes the fewest blocks that a running request holds under any policy.
 
 use std::ops::Range;
 
 use kvoxide_core::group::{Group, Skipped};
 use kvoxide_core::{Manager, Size};
 
-/// The block tables of equal groups. Sizes in tokens.
+/// The block tables of equal groups. Sizes are in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Tokens per block.
@@ -13,16 +13,16 @@ pub struct Table {
     shape: Shape,
     /// Whether requests share the blocks of equal prefixes.
     is_shared: bool,
-    /// Number of groups.
+    /// The number of groups.
     pub num_groups: usize,
 }
 
-/// Which blocks a table has.
+/// The blocks that a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// All blocks.
     Whole,
-    /// The blocks of the prompt, and at least one behind it.
+    /// The blocks of the prompt, and at least one block after them.
     Prompt,
     /// The blocks that are not skipped.
     Tail(Skipped),
@@ -35,20 +35,20 @@ enum Shape {
 pub struct Held {
     /// Positions whose blocks are shared between requests with the same prefix.
     pub shared: Range<usize>,
-    /// Blocks that cannot be shared.
+    /// The number of blocks that cannot be shared.
     pub num_own: usize,
 }
 
 /// The progress of a request, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Tokens with slots.
+    /// The number of tokens with slots.
     pub num_tokens: usize,
-    /// The most tokens that may have slots.
+    /// The most tokens that can have slots.
     pub at_most: usize,
-    /// Tokens of the prompt.
+    /// The number of tokens in the prompt.
     pub num_prompt_tokens: usize,
-    /// Prompt and output tokens that the trace knows, and so other requests can share.
+    /// The number of prompt and output tokens that the trace knows. Other requests can share these.
     pub num_known_tokens: usize,
 }
 
@@ -82,12 +82,12 @@ impl Table {
         Some(Self { block_size, shape, is_shared, num_groups: 1 })
     }
 
-    /// Whether a hit needs all blocks of its prefix.
+    /// Returns whether a hit needs all blocks of its prefix.
     pub fn holds_prefixes(&self) -> bool {
         self.is_shared && matches!(self.shape, Shape::Whole | Shape::Prompt)
     }
 
-    /// Returns the least blocks that a request holds.
+    /// Returns the fewest blocks that a request holds.
     pub fn held(&self, progress: Progress) -> Held {
         let Progress { num_tokens, at_most, num_prompt_tokens, num_known_tokens } = progress;
         let size = self.block_size;
@@ -111,8 +111,8 @@ impl Table {
     }
 }
 
-/// Returns the tokens that a window retains beyond its reach, which only the request that computed
-/// them holds.
+/// Returns the number of tokens that a window retains before its reach. Only the request that
+/// computed them holds them.
 fn extra_retained(group: &Group) -> usize {
     group.spec.size(Size::ExtraRetainedTokens).unwrap_or(0)
 }
@@ -145,7 +145,7 @@ mod tests {
         let full = &tables_of(&[GroupSpec::full(16)])[0];
         assert_eq!(held(full, 40, 40, 100), Held { shared: 0..2, num_own: 1 });
         assert_eq!(held(full, 96, 96, 100), Held { shared: 0..6, num_own: 0 });
-        // The block in which the prompt ends and those behind it are not shared.
+        // The block in which the prompt ends, and the blocks after it, are not shared.
         assert_eq!(held(full, 120, 128, 100), Held { shared: 0..6, num_own: 2 });
     }
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(held(window, 32, 32, 200), Held { shared: 0..2, num_own: 0 });
         assert_eq!(held(window, 100, 100, 200), Held { shared: 4..6, num_own: 1 });
         assert_eq!(held(window, 240, 240, 200), Held { shared: 13..13, num_own: 2 });
-        // Up to 256 tokens may have slots, so that the window may begin as late.
+        // Up to 256 tokens can have slots, so the window can start that late.
         assert_eq!(held(window, 241, 256, 200), Held { shared: 14..14, num_own: 2 });
     }
 

@@ -1,4 +1,4 @@
-//! Latencies of requests.
+//! Computes latencies of requests.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,15 @@ pub struct Quantiles {
 /// The latencies of some requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
-    /// Time from the arrival of a request to its first token; `None` without any token.
+    /// The time from the arrival of a request to its first token; `None` without any token.
     pub time_to_first_token: Option<Quantiles>,
-    /// Time between tokens of a request, to three digits; `None` if no request has two.
+    /// The time between tokens of a request, to three digits; `None` if no request has two tokens.
     pub time_between_tokens: Option<Quantiles>,
 }
 
 impl Latencies {
-    /// Returns the times to the first token of `requests` and the times between all tokens.
+    /// Computes the latencies: the times to the first token of `requests`, and the times between
+    /// all tokens.
     pub fn of(times: &Times, requests: impl Iterator<Item = usize>) -> Self {
         let waited = |request: usize| {
             let times = &times.requests[request];

@@ -1,5 +1,5 @@
-//! Modelled time: durations of steps, and times of requests, in nanoseconds since the first
-//! arrival, so that sums are exact.
+//! Modelled time: the durations of steps and the times of requests. Times are in nanoseconds since
+//! the first arrival, so that sums are exact.
 
 mod latencies;
 mod step_time;

@@ -1,4 +1,4 @@
-//! The duration of a step: linear in the tokens that it computes and reads.
+//! The duration of a step. It is linear in the tokens that the step computes and reads.
 
 use kvoxide_core::{Error, RequestView};
 
@@ -7,16 +7,17 @@ use super::Nanoseconds;
 /// The work of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepWork {
-    /// Scheduled tokens of prompts, and those that preempted requests compute again.
+    /// The number of scheduled prompt tokens, plus the tokens that preempted requests compute
+    /// again.
     pub prefill_tokens: usize,
-    /// Tokens of its requests that were computed before, which attention reads.
+    /// The number of tokens that the step's requests computed before and that attention reads.
     pub context_tokens: usize,
-    /// Requests in the step.
+    /// The number of requests in the step.
     pub running: usize,
 }
 
 impl StepWork {
-    /// Adds a request of which `num_new` tokens are scheduled from `start` on.
+    /// Adds a request that schedules `num_new` tokens from `start` on.
     pub fn add(&mut self, request: &RequestView<'_>, start: usize, num_new: usize) {
         let decodes = num_new == 1 && start >= request.num_prompt_tokens;
         if !(decodes && start + 1 == request.num_tokens) {
@@ -27,22 +28,23 @@ impl StepWork {
     }
 }
 
-/// Seconds of a step, by its work.
+/// The duration of a step in seconds, by its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTime {
-    /// For every step, to read the weights and to start kernels.
+    /// The time of every step, for reading the weights and starting kernels.
     pub base: f64,
-    /// For each token of a prefill.
+    /// The time per token of a prefill.
     pub prefill: f64,
-    /// For each token that attention reads.
+    /// The time per token that attention reads.
     pub context: f64,
-    /// For each request.
+    /// The time per request.
     pub running: f64,
 }
 
-/// Round figures for a dense model of 8 billion parameters in bfloat16 with 8 KV heads of 128 in
-/// 32 layers on one H200, at about 80 % of its memory's 4.8 TB/s and 60 % of its dense 990 TFLOP/s:
-/// 16 GB of weights per step, 16 GFLOP per prefilled token, 128 KiB per token of context.
+/// Round numbers for a dense model of 8 billion parameters in bfloat16, with 8 KV heads of 128 in
+/// 32 layers, on one H200. They assume about 80 % of its memory's 4.8 TB/s and 60 % of its dense
+/// 990 TFLOP/s. A step reads 16 GB of weights, a prefilled token takes 16 GFLOP, and a token of
+/// context takes 128 KiB.
 impl Default for StepTime {
     fn default() -> Self {
         Self { base: 4e-3, prefill: 27e-6, context: 34e-9, running: 10e-6 }
@@ -50,7 +52,7 @@ impl Default for StepTime {
 }
 
 impl StepTime {
-    /// The most seconds of any part: a day.
+    /// The most seconds of any part: one day.
     const MAX: f64 = 86_400.0;
 
     /// Checks the times.
@@ -70,7 +72,7 @@ impl StepTime {
         Ok(())
     }
 
-    /// Names of the parts, in order.
+    /// The names of the parts, in order.
     pub const NAMES: [&'static str; 4] = ["base", "prefill", "context", "running"];
 
     /// Returns the duration of a step; 0 for a step without requests.

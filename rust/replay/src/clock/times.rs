@@ -8,11 +8,11 @@ use super::Nanoseconds;
 /// The times of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestTimes {
-    /// Time of its arrival.
+    /// The time of the request's arrival.
     pub arrived: Nanoseconds,
-    /// Time of its first token.
+    /// The time of the request's first token.
     pub first_token: Option<Nanoseconds>,
-    /// Time of its latest token.
+    /// The time of the request's latest token.
     pub last_token: Nanoseconds,
 }
 
@@ -21,13 +21,13 @@ pub struct RequestTimes {
 pub struct Times {
     /// The end of the latest step.
     pub now: Nanoseconds,
-    /// Total duration of steps.
+    /// The total duration of steps.
     pub busy: Nanoseconds,
-    /// Sum over steps of their duration times their number of requests.
+    /// The sum, over all steps, of the duration times the number of requests.
     pub request_time: u128,
     /// The times of each request of the trace.
     pub requests: Vec<RequestTimes>,
-    /// Times between the tokens of requests.
+    /// The times between the tokens of requests.
     #[serde(with = "gaps")]
     gaps: Histogram<u64>,
 }
@@ -51,7 +51,7 @@ impl Times {
         self.request_time += u128::from(duration) * running as u128;
     }
 
-    /// Records a token of a request now.
+    /// Records that a request gets a token now.
     pub fn token(&mut self, request: usize) {
         let times = &mut self.requests[request];
         match times.first_token {
@@ -64,7 +64,7 @@ impl Times {
         times.last_token = self.now;
     }
 
-    /// Times between tokens.
+    /// Returns the times between tokens.
     pub fn gaps(&self) -> &Histogram<u64> {
         &self.gaps
     }
@@ -80,7 +80,7 @@ impl Times {
     }
 }
 
-/// Returns an empty histogram of three digits, which resizes itself.
+/// Returns an empty histogram with three digits, which resizes itself.
 fn no_gaps() -> Histogram<u64> {
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"))
 }

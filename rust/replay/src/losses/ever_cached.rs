@@ -1,4 +1,4 @@
-//! The prefixes that were ever cached in each group.
+//! Records the prefixes that were ever cached in each group.
 
 use kvoxide_core::group::Group;
 use kvoxide_core::{CacheKey, GroupId, Manager, NULL_BLOCK, RequestBlocks, RequestView};
@@ -22,7 +22,7 @@ pub struct FullGroup {
     /// The group.
     pub id: GroupId,
     block_size: usize,
-    /// Cached prefixes that end inside a block.
+    /// The cached prefixes that end inside a block.
     inside: PrefixSet,
 }
 
@@ -32,7 +32,7 @@ struct TailGroup {
     id: GroupId,
     block_size: usize,
     rule: TailRule,
-    /// Prefixes that end with a cached block or state.
+    /// The prefixes that end with a cached block or state.
     cached: PrefixSet,
 }
 
@@ -75,7 +75,7 @@ impl EverCached {
         (start, end): (usize, usize),
     ) {
         let Ok(held) = manager.blocks_of(request.id) else { return };
-        // Blocks behind the last boundary of all groups are cached at the next boundary.
+        // Blocks after the last boundary of all groups are cached at the next boundary.
         let start = start / self.scheduler_block_size * self.scheduler_block_size;
         for tail in &mut self.tails {
             tail.note(manager, held, path, (start, end));
@@ -109,15 +109,15 @@ impl EverCached {
         }
     }
 
-    /// Whether the first `num_tokens` computed tokens were ever cached in the groups that need a
-    /// whole prefix.
+    /// Returns whether the first `num_tokens` computed tokens were ever cached in the groups that
+    /// need a whole prefix.
     pub fn has_full(&self, path: &Path<'_>, num_tokens: usize) -> bool {
         self.full.iter().all(|full| {
             num_tokens.is_multiple_of(full.block_size) || full.inside.contains(path, num_tokens)
         })
     }
 
-    /// Whether every tail that a hit of `num_tokens` tokens needs was ever cached.
+    /// Returns whether every tail that a hit of `num_tokens` tokens needs was ever cached.
     pub fn has_tails(&self, path: &Path<'_>, num_tokens: usize) -> bool {
         self.tails
             .iter()

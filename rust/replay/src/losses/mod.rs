@@ -1,8 +1,8 @@
-//! The reasons for which prompt tokens were not hit although they had been computed before.
+//! The reasons why prompt tokens were not hit although they had been computed before.
 //!
-//! A hit ends with the cached blocks of full attention, or before that, with the last cached tail.
-//! The [`Ledger`] records how far each prefix of the trace was computed and where its tails were
-//! ever cached, and so how long a hit would be without evictions.
+//! A hit ends with the cached blocks of full attention, or earlier, with the last cached tail. The
+//! [`Ledger`] records how far each prefix of the trace was computed and where its tails were ever
+//! cached. So it knows how long a hit would be without evictions.
 
 mod ever_cached;
 mod prefix_set;
@@ -20,16 +20,18 @@ use prefix_set::Path;
 /// Prompt tokens that had been computed before and were not hit, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Tokens at or behind an evicted block of full attention.
+    /// The number of tokens in evicted blocks of full attention, or after such a block.
     pub evicted_full: usize,
-    /// Tokens whose blocks of full attention are cached, and whose tail was cached and evicted.
+    /// The number of tokens whose full-attention blocks are cached, but whose tail was cached and
+    /// then evicted.
     pub evicted_tail: usize,
-    /// Tokens that no hit could have reached, because no tail behind them was ever cached.
+    /// The number of tokens that no hit could have reached, because no tail after them was ever
+    /// cached.
     pub never_cached: usize,
 }
 
 impl Losses {
-    /// Returns the sum.
+    /// Returns the sum of all reasons.
     pub fn num_tokens(&self) -> usize {
         self.evicted_full + self.evicted_tail + self.never_cached
     }
@@ -39,16 +41,17 @@ impl Losses {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     prompts: RadixTree,
-    /// The computed tokens of prompts up to or into each node of the tree.
+    /// The largest number of tokens of prompts that were computed up to each node of the tree, or
+    /// into it.
     computed: Vec<usize>,
     cached: EverCached,
-    /// Whether one look-up serves all groups of full attention.
+    /// Whether one look-up covers all groups of full attention.
     is_full_one: bool,
     alignment: usize,
 }
 
 impl Ledger {
-    /// Returns a ledger for a run of `trace` that has not begun.
+    /// Creates a ledger for a run of `trace` that has not started.
     pub fn new(trace: &Trace, tokens_per_id: usize, manager: &Manager) -> Self {
         let prompts = RadixTree::new(trace.requests(), tokens_per_id);
         let cached = EverCached::new(manager);
@@ -86,8 +89,8 @@ impl Ledger {
         self.cached.note(manager, request, &path, (start, end));
     }
 
-    /// Returns the tokens whose blocks of full attention are cached, for a request that was just
-    /// looked up. If all these groups are looked up together, that is the shared-prefix boundary.
+    /// Returns how many tokens have cached full-attention blocks, for a request that was just
+    /// looked up. If all these groups are looked up together, this is the shared-prefix boundary.
     pub fn full_length(
         &self,
         manager: &Manager,
@@ -103,8 +106,8 @@ impl Ledger {
         Ok(lengths.min().unwrap_or(0).max(hit.length))
     }
 
-    /// Returns the losses of a request that is admitted with a hit of `hit_length` tokens, where
-    /// `full_length` tokens have cached blocks of full attention. The call has to come before
+    /// Returns the losses of a request that is admitted with a hit of `hit_length` tokens.
+    /// `full_length` tokens have cached full-attention blocks. Must be called before
     /// [`Self::note_computed`] for the request.
     pub fn losses(
         &self,
@@ -114,7 +117,7 @@ impl Ledger {
     ) -> Losses {
         let path = Path::of(&self.prompts, request.id as usize);
         let computed = path.nodes().map(|(node, _)| self.computed[node]).max().unwrap_or(0);
-        // The last token is always computed, and unknown ones are new.
+        // The last token is always computed, and unknown tokens are new.
         let num_known = self.prompts.num_known(request.id as usize);
         let computed = computed.min(num_known).min(request.num_prompt_tokens - 1);
         let computed = computed / self.alignment * self.alignment;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::radix_tree::RadixTree;
 
-/// The nodes of one prompt in the radix tree, the first first.
+/// The nodes of one prompt in the radix tree, from first to last.
 #[derive(Debug)]
 pub struct Path<'a> {
     tree: &'a RadixTree,
@@ -17,8 +17,8 @@ impl<'a> Path<'a> {
         Self { tree, nodes: tree.path(request) }
     }
 
-    /// Returns the nodes and the positions of their tokens. The last node may extend beyond the
-    /// prompt.
+    /// Returns the nodes and the positions of their tokens. The last node can extend past the end
+    /// of the prompt.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
         self.nodes.iter().map(|&node| (node, self.tree.range(node)))
     }
@@ -35,11 +35,11 @@ impl<'a> Path<'a> {
 }
 
 /// A set of prefixes whose length is a multiple of a unit. Equal prefixes of several prompts are
-/// one.
+/// stored once.
 #[derive(Debug)]
 pub struct PrefixSet {
     unit: usize,
-    /// Bits for the prefixes that end in each node.
+    /// For each node, one bit per prefix that ends in it.
     bits: Vec<Vec<u64>>,
 }
 
@@ -49,8 +49,8 @@ impl PrefixSet {
         Self { unit, bits: Vec::new() }
     }
 
-    /// Adds the first `num_tokens` of a path, unless that is no multiple of the unit or more than
-    /// the path has.
+    /// Adds the first `num_tokens` tokens of a path. Does nothing if this is no multiple of the
+    /// unit, or more tokens than the path has.
     pub fn insert(&mut self, path: &Path<'_>, num_tokens: usize) {
         let Some((node, word, bit)) = self.place(path, num_tokens) else { return };
         if self.bits.len() <= node {
@@ -63,7 +63,7 @@ impl PrefixSet {
         words[word] |= bit;
     }
 
-    /// Whether the set has the first `num_tokens` of a path.
+    /// Returns whether the set has the first `num_tokens` tokens of a path.
     pub fn contains(&self, path: &Path<'_>, num_tokens: usize) -> bool {
         let word = self
             .place(path, num_tokens)

@@ -7,9 +7,9 @@ use super::prefix_set::{Path, PrefixSet};
 /// The tail that a hit needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TailRule {
-    /// A number of blocks, or all blocks of a shorter prefix.
+    /// This many blocks, or all blocks of a shorter prefix.
     Window(usize),
-    /// The blocks of the last chunk, of this many tokens.
+    /// The blocks of the last chunk. A chunk has this many tokens.
     Chunk(usize),
     /// The state after all tokens.
     State,
@@ -21,13 +21,13 @@ impl TailRule {
         match group.skips {
             _ if group.is_state => Self::State,
             Skipped::BeforeChunk(size) => Self::Chunk(size),
-            // A window of one token needs no block, but hits still end with one.
+            // A window of one token needs no block, but hits still end with a block.
             _ => Self::Window(group.tail_len().max(1)),
         }
     }
 
-    /// Whether the tail of a hit of `num_tokens` tokens was ever cached; `cached` has the prefixes
-    /// that end with cached blocks.
+    /// Returns whether the tail of a hit of `num_tokens` tokens was ever cached. `cached` has the
+    /// prefixes that end with cached blocks.
     pub fn was_cached(
         self,
         cached: &PrefixSet,

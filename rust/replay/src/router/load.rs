@@ -1,25 +1,25 @@
-//! The state of an instance as a router sees it.
+//! The state of an instance, as a router sees it.
 
 /// The load of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Waiting requests, preempted ones included.
+    /// The number of waiting requests, including preempted ones.
     pub waiting: usize,
-    /// Running requests.
+    /// The number of running requests.
     pub running: usize,
-    /// Prompt tokens of these requests that are not computed yet.
+    /// The number of prompt tokens of these requests that are not computed yet.
     pub prefill_tokens: usize,
-    /// Prompt and output tokens of these requests.
+    /// The number of prompt and output tokens of these requests.
     pub active_tokens: usize,
-    /// Share of the pool in use, from 0 to 1.
+    /// The share of the pool that is in use, from 0 to 1.
     pub usage: f64,
 }
 
 /// An instance as a candidate for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Candidate {
-    /// Its load.
+    /// The load of the instance.
     pub load: Load,
-    /// Prompt tokens that the request would hit, if the routing needs them.
+    /// The number of prompt tokens that the request would hit, if the routing needs it.
     pub hit: usize,
 }

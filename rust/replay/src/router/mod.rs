@@ -1,7 +1,8 @@
-//! The choice of an instance for each request.
+//! Chooses an instance for each request.
 //!
-//! A [`Router`] scores every instance and chooses the highest score. It starts the comparison at
-//! another instance for each request, as vLLM does, so that instances with equal scores take turns.
+//! A [`Router`] scores every instance and chooses the instance with the highest score. For each
+//! request it starts the comparison at another instance, as vLLM does. So instances with equal
+//! scores take turns.
 
 mod load;
 mod scores;
@@ -22,13 +23,13 @@ pub(crate) struct Router {
     num_instances: usize,
     /// The instance that is compared first.
     first: usize,
-    /// For each request, the number that alone decides: a hash of its conversation, or the instance
-    /// that served it.
+    /// For each request, a number that decides alone if the routing uses it: a hash of the
+    /// request's conversation, or the instance that served it.
     keys: Vec<u64>,
 }
 
 impl Router {
-    /// Returns a router for a trace, or an error if the routing needs recorded instances that are
+    /// Creates a router for a trace. Fails if the routing needs recorded instances and they are
     /// missing.
     pub fn new(routing: Routing, num_instances: usize, trace: &Trace) -> Result<Self, Error> {
         let keys = match routing {
@@ -39,7 +40,7 @@ impl Router {
         Ok(Self { routing, num_instances, first: 0, keys })
     }
 
-    /// Whether the routing depends on the hits of a request in each instance.
+    /// Returns whether the routing depends on the hits of a request in each instance.
     pub fn needs_hits(&self) -> bool {
         matches!(self.routing, Routing::Prefix { .. } | Routing::Scored { .. })
     }

@@ -9,43 +9,45 @@ use super::Candidate;
 /// A routing rule with its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Routing {
-    /// Takes the instances in turn.
+    /// Chooses the instances in turn.
     RoundRobin,
-    /// Takes the instance with the fewest requests. In a pool that is more than half full, each
-    /// waiting request counts as `pressure * (usage - 0.5)` more. vLLM does this for data-parallel
-    /// engines.
+    /// Chooses the instance with the fewest requests. In a pool that is more than half full, each
+    /// waiting request counts as `pressure * (usage - 0.5)` more requests. vLLM does this for
+    /// data-parallel engines.
     LeastLoaded {
-        /// Weight of waiting requests.
+        /// The weight of waiting requests.
         pressure: f64,
     },
-    /// Takes the same instance for all requests of a conversation, by a hash.
+    /// Chooses the same instance for all requests of a conversation, by a hash.
     Session,
-    /// Takes the recorded instance.
+    /// Chooses the recorded instance.
     Recorded,
-    /// Takes the lowest `overlap * prefill + decode`: prompt tokens that the instance has to
-    /// compute, those of the request without its hit included, and tokens of all its requests. This
-    /// is the cost function of NVIDIA Dynamo's KV router, in tokens instead of blocks.
+    /// Chooses the lowest `overlap * prefill + decode`. `prefill` is the number of prompt tokens
+    /// that the instance has to compute, including the tokens of this request without its hit.
+    /// `decode` is the number of tokens of all its requests.
+    ///
+    /// This is the cost function of NVIDIA Dynamo's KV router, in tokens instead of blocks.
     Prefix {
-        /// Its `overlap_score_weight`.
+        /// The router's `overlap_score_weight`.
         overlap: f64,
     },
-    /// Takes the highest sum of weighted scores from 0 to 1, as llm-d and the Gateway API Inference
-    /// Extension do: the cached share of the prompt, the shortness of the queue among all
-    /// instances, and the share of the pool that is not in use.
+    /// Chooses the highest sum of weighted scores, as llm-d and the Gateway API Inference Extension
+    /// do. Three scores, each from 0 to 1, are added: the cached share of the prompt, the shortness
+    /// of the queue among all instances, and the unused share of the pool.
     Scored {
-        /// Weight of the cached share.
+        /// The weight of the cached share.
         prefix: f64,
-        /// Weight of the queue.
+        /// The weight of the queue.
         queue: f64,
-        /// Weight of the pool.
+        /// The weight of the pool.
         cache: f64,
     },
 }
 
-/// Usage of a pool beyond which waiting requests count for more.
+/// The usage of a pool from which waiting requests count for more.
 const HALF: f64 = 0.5;
 
-/// All routing rules with default weights.
+/// All routing rules, with their default weights.
 const ROUTINGS: [Routing; 6] = [
     Routing::RoundRobin,
     Routing::LeastLoaded { pressure: 6.0 },
@@ -56,8 +58,7 @@ const ROUTINGS: [Routing; 6] = [
 ];
 
 impl Routing {
-    /// Returns the rule of this name with the given weights, or an error for an unknown name or
-    /// weight.
+    /// Returns the rule with this name and the given weights. Fails for an unknown name or weight.
     pub fn named(name: &str, given: BTreeMap<String, f64>) -> Result<Self, Error> {
         let Some(mut routing) = ROUTINGS.into_iter().find(|routing| routing.name() == name) else {
             let known: Vec<_> = ROUTINGS.iter().map(Self::name).collect();
@@ -79,7 +80,7 @@ impl Routing {
         Ok(routing)
     }
 
-    /// Returns its name.
+    /// Returns the rule's name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",
@@ -91,7 +92,7 @@ impl Routing {
         }
     }
 
-    /// Returns its weights by name.
+    /// Returns the rule's weights by name.
     pub fn weights(&self) -> Vec<(&'static str, f64)> {
         let mut routing = *self;
         routing.weights_mut().into_iter().map(|(name, weight)| (name, *weight)).collect()
@@ -122,7 +123,7 @@ impl Routing {
         }
     }
 
-    /// Returns a score per instance for a request; the highest is best.
+    /// Returns a score per instance for a request. The highest score is best.
     pub(crate) fn scores(&self, num_prompt_tokens: usize, candidates: &[Candidate]) -> Vec<f64> {
         match *self {
             Self::RoundRobin | Self::Session | Self::Recorded => vec![0.0; candidates.len()],
@@ -151,7 +152,8 @@ fn each(candidates: &[Candidate], score: impl Fn(&Candidate) -> f64) -> Vec<f64>
     candidates.iter().map(score).collect()
 }
 
-/// 1 for the shortest queue, 0 for the longest; 1 for all if they are equal.
+/// Returns the shortness of each queue: 1 for the shortest queue and 0 for the longest. If all are
+/// equal, it is 1 for all.
 fn shortness_of_queues(candidates: &[Candidate]) -> Vec<f64> {
     let waiting = || candidates.iter().map(|candidate| candidate.load.waiting);
     let (least, most) = (waiting().min().unwrap_or(0), waiting().max().unwrap_or(0));
@@ -182,8 +184,9 @@ mod tests {
 
     #[test]
     fn a_hit_is_weighed_against_load() {
-        // In tokens, what the example in Dynamo's documentation has in blocks of one token: of a
-        // prompt of 10, with 2, 5 and 8 cached, and 0, 5 and 9 - 10 tokens active elsewhere.
+        // These are the numbers of the example in Dynamo's documentation, in tokens instead of
+        // blocks of one token. The prompt has 10 tokens, of them 2, 5 and 8 cached. 0, 5 and 9 - 10
+        // tokens are active elsewhere.
         let with = |active_tokens: usize, hit: usize| Candidate {
             load: Load { active_tokens, ..Load::default() },
             hit,

@@ -1,4 +1,4 @@
-//! Conversations of requests.
+//! Finds the conversations of requests.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,18 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::trace::{Prompt, Trace, TraceRequest};
 
-/// Tokens behind the common prefix that distinguish conversations in traces without ids.
+/// The number of tokens after the common prefix that distinguish conversations, in traces without
+/// ids.
 const NUM_TOKENS: usize = 64;
 
-/// Returns a hash for the conversation of each request: of the session that its line names, or of
-/// the first chat that it continues, or else of the part of its prompt that follows the prefix
-/// common to all prompts of the trace. A prompt without ids is a conversation of its own.
+/// Returns a hash for the conversation of each request. It is computed from the first of these that
+/// exists:
+///
+/// - the session that the request's line names;
+/// - the first chat that the request continues;
+/// - the part of its prompt after the prefix that all prompts of the trace share.
+///
+/// A prompt without ids is a separate conversation.
 pub fn sessions(trace: &Trace) -> Vec<u64> {
     let requests = trace.requests();
     let common = num_common(requests);
@@ -30,7 +36,7 @@ pub fn sessions(trace: &Trace) -> Vec<u64> {
     requests.iter().enumerate().map(session).collect()
 }
 
-/// Returns the number of ids, or tokens, that all prompts begin with.
+/// Returns the number of leading ids, or tokens, that all prompts share.
 fn num_common(requests: &[TraceRequest]) -> usize {
     let Some(first) = requests.first() else { return 0 };
     requests.iter().fold(ids(&first.prompt).count(), |common, request| {

@@ -11,7 +11,7 @@ use crate::router::Load;
 use crate::tokens::HashChain;
 
 impl<C: Cache> Run<'_, C> {
-    /// Records times from now on.
+    /// Starts to record times.
     pub fn keep_times(&mut self) {
         self.times = Some(Times::new(self.trace.requests().len()));
     }
@@ -20,7 +20,7 @@ impl<C: Cache> Run<'_, C> {
         self.times.as_mut()
     }
 
-    /// Serves only arrivals from now on, instead of taking requests from the trace.
+    /// Serves only arrivals from now on and takes no requests from the trace.
     pub fn wait_for_arrivals(&mut self) {
         self.next = self.trace.requests().len();
     }
@@ -51,7 +51,7 @@ impl<C: Cache> Run<'_, C> {
         HashChain::new(self.hash_sizes, &self.trace.requests()[request].prompt, request)
     }
 
-    /// Returns the tokens that a request would hit now.
+    /// Returns the number of tokens that a request would hit now.
     pub fn hit(&self, request: usize, chain: &HashChain) -> Result<usize, Stopped> {
         let num_tokens = self.trace.requests()[request].prompt.len();
         let view = RequestView::new(request as u64, chain.window(), num_tokens);

@@ -1,11 +1,12 @@
-//! The scheduler model: what vLLM's scheduler does to a manager, step by step.
+//! A model of vLLM's scheduler: the calls that it makes to a manager, step by step.
 //!
-//! A step first serves the running requests in order, each with its missing tokens (one in a
-//! decode, a chunk in a prefill), as long as the step's budget lasts. When too few blocks are free,
-//! the newest running request is preempted: it releases its blocks and waits again, first in line.
-//! If no request was preempted, waiting requests are admitted in order. Generated tokens that the
-//! trace does not know are unique. A request ends when its last token has a slot. In models with
-//! recurrent states, chunks end where states are cached.
+//! A step first serves the running requests in order, until its budget is used up. Each request
+//! gets its missing tokens: one in a decode, a chunk in a prefill. If too few blocks are free, the
+//! newest running request is preempted: it releases its blocks and waits again, first in line. If
+//! no request was preempted, waiting requests are admitted in order.
+//!
+//! Generated tokens that the trace does not know are unique. A request ends when its last token has
+//! a slot. In models with recurrent states, chunks end where states are cached.
 
 mod following;
 mod instance;

@@ -1,4 +1,4 @@
-//! A scheduler and its cache, step by step.
+//! Runs a scheduler and its cache, step by step.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -28,35 +28,35 @@ pub struct Run<'a, C> {
     control: &'a Control,
     pub(super) cache: C,
     pub(super) hash_sizes: HashSizes,
-    /// The split of prefills in models with recurrent states.
+    /// The rules that split prefills in models with recurrent states.
     pub(super) chunks: Option<Chunks>,
-    /// Resets of the cache by the request that follows them, and whether they preempt.
+    /// Resets of the cache, by the next request after each, and whether they preempt requests.
     resets: HashMap<usize, bool>,
-    /// Index of the next request of the trace.
+    /// The index of the next request of the trace.
     pub(super) next: usize,
     /// Arrived requests, if the run does not take them from the trace.
     pub(super) arrived: VecDeque<Arrival>,
     pub(super) waiting: VecDeque<ActiveRequest>,
     pub(super) running: Vec<ActiveRequest>,
-    /// Tokens scheduled in this step for each running request.
+    /// For each running request, the number of tokens scheduled in this step.
     pub(super) scheduled: Vec<usize>,
     pub(super) next_unique_token: i64,
     pub(super) num_finished: usize,
-    /// Requests that finished since they were taken, under a clock.
+    /// Under a clock, the requests that finished since they were last taken.
     finished: Vec<usize>,
-    /// Tokens that admitted requests hit in blocks with generated tokens.
+    /// The number of tokens that admitted requests hit in blocks with generated tokens.
     num_answer_tokens: u64,
     /// The work of the current step.
     pub(super) work: StepWork,
-    /// Times of requests, under a clock.
+    /// The times of requests, under a clock.
     pub(super) times: Option<Times>,
-    /// The schedule for a bound.
+    /// The schedule for a bound, if one is computed.
     schedule: Option<Schedule>,
     pub(super) report: Report,
 }
 
 impl<'a, C: Cache> Run<'a, C> {
-    /// Returns a run that has not begun.
+    /// Creates a run that has not started.
     pub fn new(
         trace: &'a Trace,
         settings: &'a Settings,
@@ -96,15 +96,15 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    /// Empties the cache before it admits these requests; each goes with whether running requests
-    /// are preempted for it, or end before it.
+    /// Empties the cache before each of these requests is admitted. The flag of a request says
+    /// whether running requests are preempted for the reset, or end before it.
     pub fn reset_before(&mut self, resets: impl IntoIterator<Item = (usize, bool)>) {
         for (request, preempts) in resets {
             *self.resets.entry(request).or_default() |= preempts;
         }
     }
 
-    /// Runs to the end, and computes the bound if a model for it is given.
+    /// Runs to the end. Computes the bound if a model for it is given.
     pub fn finish(mut self, bounded: Option<BoundModel>) -> Result<Report, Stopped> {
         if bounded.is_some() {
             self.keep_schedule();
@@ -117,7 +117,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.close(start.elapsed(), bounded)
     }
 
-    /// Records the schedule for a bound from now on.
+    /// Starts to record the schedule for a bound.
     pub fn keep_schedule(&mut self) {
         self.schedule = Some(Schedule::new(self.hash_sizes.block_size));
     }
@@ -129,7 +129,7 @@ impl<'a, C: Cache> Run<'a, C> {
         }
     }
 
-    /// Returns the report of a run that took `wall`.
+    /// Returns the report of a run that took the time `wall`.
     pub fn close(mut self, wall: Duration, bounded: Option<BoundModel>) -> Result<Report, Stopped> {
         self.report.wall = wall;
         self.report.last = self.cache.occupancy();
@@ -148,7 +148,7 @@ impl<'a, C: Cache> Run<'a, C> {
         groups.bound(played, schedule, counts, cancelled).ok_or(Stopped::Cancelled)
     }
 
-    /// Returns the hits as bound, for a cache that never evicts.
+    /// Returns the hits as a bound, for a cache that never evicts.
     fn hits_as_bound(&self) -> Bound {
         let hits = self.report.counting().map(|request| request?.hit_tokens);
         Bound { hit_tokens: hits.collect(), ..Bound::default() }
@@ -165,7 +165,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.end_step()
     }
 
-    /// Takes the requests that finished since the last call, rejected ones too.
+    /// Takes the requests that finished since the last call, including rejected ones.
     pub fn take_finished(&mut self) -> Vec<usize> {
         mem::take(&mut self.finished)
     }
@@ -190,7 +190,7 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(())
     }
 
-    /// Empties the cache if that comes before the next request.
+    /// Empties the cache if a reset comes before the next request.
     fn reset_if_due(&mut self) {
         let next = self.arrived.front().map_or(self.next, |arrival| arrival.request);
         let Some(&preempts) = self.resets.get(&next) else { return };
@@ -210,7 +210,7 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(())
     }
 
-    /// Serves running requests. Returns whether one was preempted.
+    /// Serves running requests. Returns whether a request was preempted.
     fn serve_running(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<bool, Stopped> {
         let mut preempted = false;
         while self.scheduled.len() < self.running.len() && *budget > 0 {
@@ -259,8 +259,8 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(preempted)
     }
 
-    /// Preempts the newest running request. It was not served in this step, because requests are
-    /// served oldest first.
+    /// Preempts the newest running request. It was not served in this step, because the oldest
+    /// requests are served first.
     pub(super) fn preempt_newest(&mut self) {
         let Some(mut request) = self.running.pop() else { return };
         self.cache.free(request.index as u64);
@@ -273,8 +273,8 @@ impl<'a, C: Cache> Run<'a, C> {
         self.waiting.push_front(request);
     }
 
-    /// Rejects a request that outgrows the pool while it runs alone. It would be preempted for
-    /// ever.
+    /// Rejects a request that does not fit into the pool even if it runs alone. Otherwise it would
+    /// be preempted again and again.
     fn reject_running(&mut self) {
         if let Some(request) = self.running.pop() {
             self.cache.free(request.index as u64);
@@ -321,8 +321,8 @@ impl<'a, C: Cache> Run<'a, C> {
         Ok(())
     }
 
-    /// Returns the first request in line: preempted ones, then arrived ones, then the next of the
-    /// trace. It is hashed here unless the router did so.
+    /// Returns the next request: first preempted requests, then arrived ones, then the next one of
+    /// the trace. It is hashed here unless the router hashed it.
     fn next_waiting(&mut self) -> Option<ActiveRequest> {
         self.waiting.pop_front().or_else(|| {
             let next = self.arrived.front().map_or(self.next, |arrival| arrival.request);
@@ -357,7 +357,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.work.add(&request.view(), hit.length, num_new);
         self.record(|schedule| schedule.admit(request.index, hit.length + num_new));
         let report = &mut self.report.requests[request.index];
-        // A preempted request hits its own blocks, so that only the first admission counts.
+        // A preempted request hits its own blocks, so only the first admission counts.
         if report.hit_tokens.is_none() {
             report.hit_tokens = Some(hit.length);
             let num_before = self.num_answer_tokens;
@@ -371,7 +371,7 @@ impl<'a, C: Cache> Run<'a, C> {
         self.scheduled.push(num_new);
     }
 
-    /// Generates the tokens of a step and ends requests.
+    /// Generates the tokens of a step and ends finished requests.
     fn generate(&mut self) {
         let mut position = 0;
         for i in 0..self.scheduled.len() {
@@ -428,7 +428,7 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 }
 
-/// Returns the tokens of a request's chunk from `start` on.
+/// Returns the number of tokens in a request's chunk from `start` on.
 pub(super) fn chunk(
     chunks: &Option<Chunks>,
     request: &RequestView<'_>,

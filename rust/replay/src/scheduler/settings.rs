@@ -9,75 +9,77 @@ use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy};
 pub struct Settings {
     /// The KV cache groups.
     pub groups: Vec<GroupSpec>,
-    /// Blocks of the pool, the null block included; `None` for a cache that never evicts.
+    /// The number of blocks in the pool, including the null block; `None` for a cache that never
+    /// evicts.
     pub num_blocks: Option<usize>,
     /// The retention policy.
     pub policy: Policy,
-    /// Most requests running at once.
+    /// The most requests that run at the same time.
     pub concurrency: usize,
-    /// Most tokens of a step.
+    /// The most tokens in a step.
     pub max_batched_tokens: usize,
-    /// Index of the first request that counts; the ones before warm the cache.
+    /// The index of the first request that counts. The requests before it warm the cache.
     pub report_from: usize,
     /// Whether the clairvoyant bound is computed.
     pub has_bound: bool,
-    /// Whether requests run in the steps of the trace's recorded schedules.
+    /// Whether requests run in the same steps as in the trace's recorded schedules.
     pub follows_schedule: bool,
-    /// The rules of the recorded server; `None` for the usual ones.
+    /// The rules of the recorded server; `None` for the usual rules.
     pub rules: Option<Rules>,
 }
 
-/// The settings that a recorded server's scheduler passed to its manager in addition to the groups
+/// The settings that a recorded server's scheduler passed to its manager, in addition to the groups
 /// and the pool. Sizes are in tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// Length of the longest sequence.
+    /// The length of the longest sequence.
     pub max_model_len: usize,
-    /// Tokens of which hits in hybrid models are multiples.
+    /// Hits in hybrid models are multiples of this many tokens.
     pub scheduler_block_size: usize,
     /// Tokens per block hash.
     pub hash_block_size: usize,
-    /// Most tokens of a request whose output is not processed yet.
+    /// The most tokens of a request in steps whose output is not processed yet.
     pub max_in_flight_tokens: usize,
     /// Whether hits drop their last block for EAGLE.
     pub use_eagle: bool,
-    /// Whether they do so in the groups of EAGLE alone.
+    /// Whether hits drop it only in the EAGLE groups.
     pub drops_flagged_groups: bool,
-    /// Ranks of decode context parallelism.
+    /// The number of ranks of decode context parallelism.
     pub dcp_world_size: usize,
-    /// Tokens after a block that its hash covers.
+    /// The number of tokens after a block that the block's hash covers.
     pub num_hash_lookahead_tokens: usize,
     /// Whether states are kept at shared-prefix boundaries.
     pub shared_prefix_checkpoint: bool,
-    /// Whether a known state is cached at the end of its prompt again.
+    /// Whether the state at the end of a prompt is cached there again if it is already cached.
     pub recaches_known_tail: bool,
-    /// Prompt tokens that a drafter reads ahead.
+    /// The number of prompt tokens that a drafter reads ahead.
     pub num_prefill_lookahead: usize,
-    /// Share of the pool that stays free when a request is admitted.
+    /// The share of the pool that stays free when a request is admitted.
     pub watermark: f64,
-    /// Whether the tail below a shared-prefix boundary is cached too.
+    /// Whether the tail before a shared-prefix boundary is cached, too.
     pub keep_tail_below_boundary: bool,
-    /// Blocks of the pool.
+    /// The number of blocks in the pool.
     pub num_blocks: usize,
-    /// Tokens at the end of a hit that are computed again.
+    /// The number of tokens at the end of a hit that are computed again.
     pub prefix_replay_tokens: usize,
-    /// Draft tokens of a decode step.
+    /// The number of draft tokens in a decode step.
     pub num_spec_tokens: usize,
-    /// Whether a step is scheduled before the output of the one before is known.
+    /// Whether a step is scheduled before the output of the previous step is known.
     pub is_async: bool,
-    /// Slots for draft tokens.
+    /// The number of slots for draft tokens.
     pub num_lookahead_tokens: usize,
-    /// Whether a request is admitted only where all of it fits.
+    /// Whether a request is admitted only if all of it fits.
     pub reserves_full_input: bool,
 }
 
 impl Rules {
-    /// Whether blocks of generated tokens are cached with the output, not with the step.
+    /// Returns whether blocks of generated tokens are cached with the output, and not with the
+    /// step.
     pub fn caches_late(&self) -> bool {
         self.is_async || self.num_spec_tokens > 0
     }
 
-    /// Returns a configuration with these rules. Requests may be longer than the server's.
+    /// Returns a configuration with these rules. Requests can be longer than on the server.
     pub fn of(&self, config: ManagerConfig) -> ManagerConfig {
         ManagerConfig {
             max_model_len: config.max_model_len.max(self.max_model_len),
@@ -101,13 +103,13 @@ impl Rules {
 /// The control of a run from other threads.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Number of finished requests.
+    /// The number of finished requests.
     pub finished: AtomicUsize,
-    /// Set to stop the run at its next step.
+    /// Stops the run at its next step when it is set.
     pub cancelled: AtomicBool,
 }
 
-/// The reason for which a run ended early.
+/// The reason why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stopped {
     /// The settings are invalid, or the manager refused a call.

@@ -1,4 +1,4 @@
-//! The setup of a run: checked settings and what follows from them.
+//! Sets up a run: checks the settings and computes values from them.
 
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, Size};
 
@@ -15,7 +15,8 @@ pub struct Setup<'a> {
     trace: &'a Trace,
     settings: &'a Settings,
     control: &'a Control,
-    /// The manager's configuration; without a pool, that of a manager for the same groups.
+    /// The manager's configuration. Without a pool, it is the configuration of a manager for the
+    /// same groups.
     config: ManagerConfig,
     /// Whether the run has a pool.
     pub has_pool: bool,
@@ -24,7 +25,7 @@ pub struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Returns the setup, or an error for invalid settings.
+    /// Creates the setup. Fails for invalid settings.
     pub fn new(
         trace: &'a Trace,
         settings: &'a Settings,
@@ -41,8 +42,7 @@ impl<'a> Setup<'a> {
         let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();
         let longest = longest.unwrap_or(1).max(1);
         let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
-        // Which states are cached depends on the steps, so that a run without evictions needs a
-        // pool.
+        // The steps determine which states are cached, so a run without evictions needs a pool.
         let needed = has_states.then(|| num_blocks_for_all(trace, settings));
         let num_blocks = settings.num_blocks.or(needed);
         let config = ManagerConfig {
@@ -70,7 +70,7 @@ impl<'a> Setup<'a> {
         Ok(Self { trace, settings, control, config, has_pool, hash_sizes, chunks })
     }
 
-    /// Whether runs follow the trace's schedules.
+    /// Returns whether runs follow the trace's schedules.
     pub fn follows_schedule(&self) -> bool {
         self.settings.follows_schedule
     }
@@ -94,7 +94,7 @@ impl<'a> Setup<'a> {
         is_bounded.then(|| BoundModel::of(cache.manager()))
     }
 
-    /// Returns a new run that takes all requests and the resets of one instance from the trace.
+    /// Returns a new run that takes all requests from the trace, and the resets of one instance.
     pub fn run_alone<C: Cache>(&self, cache: C) -> Run<'a, C> {
         let mut run = self.run(cache);
         let resets = self.trace.resets();
@@ -111,8 +111,8 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Returns the blocks of a pool that holds the blocks of all requests at once, copies of states
-/// included.
+/// Returns how many blocks a pool needs to hold the blocks of all requests at the same time,
+/// including copies of states.
 fn num_blocks_for_all(trace: &Trace, settings: &Settings) -> usize {
     let lengths = || trace.requests().iter().map(|r| r.prompt.len() + r.output_length);
     let blocks = |group: &GroupSpec| -> usize {

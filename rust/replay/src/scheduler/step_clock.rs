@@ -1,4 +1,4 @@
-//! Durations of the scheduling calls of a step.
+//! Measures the durations of the scheduling calls of a step.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use kvoxide_core::Error;
 
 use crate::report::Durations;
 
-/// Adds up the scheduling calls of a step.
+/// Sums the durations of the scheduling calls of a step.
 #[derive(Default)]
 pub struct StepClock {
     pub total: Duration,

@@ -8,15 +8,17 @@ use kvoxide_core::Error;
 use crate::clock::Nanoseconds;
 use crate::trace::{Event, Trace, TraceRequest};
 
-/// The times at which requests arrive.
+/// The rule for the times at which requests arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Arrivals {
-    /// In the order of the trace, each as soon as fewer requests are in progress than may run.
+    /// In the order of the trace. Each request arrives as soon as fewer requests are in progress
+    /// than can run.
     #[default]
     Full,
-    /// At the times of the trace, and as long after the requests that they wait for as it says.
+    /// At the times of the trace. A request that waits for others arrives with the trace's delay
+    /// after them.
     Trace {
-        /// Seconds of the trace per second.
+        /// The number of seconds of the trace per second.
         speed: f64,
     },
 }
@@ -40,33 +42,33 @@ const MAX_SPEED: f64 = 1e6;
 /// The requests that have not arrived yet.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Requests arrive as others end.
+    /// Requests arrive when others end.
     Full {
-        /// Index of the next request.
+        /// The index of the next request.
         next: usize,
-        /// Number of requests.
+        /// The number of requests.
         num_requests: usize,
-        /// Most requests in progress.
+        /// The most requests in progress.
         limit: usize,
     },
     /// Requests arrive at given times.
     Timed(Timed),
 }
 
-/// Requests with times of arrival.
+/// Requests with arrival times.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
-    /// Times and indices of requests, the earliest first.
+    /// The times and indices of requests, from earliest to latest.
     left: BinaryHeap<Reverse<(Nanoseconds, usize)>>,
-    /// Requests that wait for others: for how many events they do, and the time before which they
-    /// do not arrive.
+    /// Requests that wait for others. For each, the number of events that it waits for, and the
+    /// time before which it does not arrive.
     waiting: HashMap<usize, (usize, Nanoseconds)>,
-    /// The requests that wait for a request to arrive or to be answered, each with its delay.
+    /// For each request and event, the requests that wait for it, with their delays.
     followers: HashMap<(usize, Event), Vec<(usize, Nanoseconds)>>,
 }
 
 impl Source {
-    /// Returns the requests of a trace, or an error if a time is needed and missing.
+    /// Creates the source of a trace's requests. Fails if a time is needed and missing.
     pub fn new(arrivals: Arrivals, trace: &Trace, limit: usize) -> Result<Self, Error> {
         let num_requests = trace.requests().len();
         match arrivals {
@@ -75,7 +77,7 @@ impl Source {
         }
     }
 
-    /// Returns the time of the next arrival, if requests are in progress as given.
+    /// Returns the time of the next arrival, if `num_in_progress` requests are in progress.
     pub fn next_time(&self, now: Nanoseconds, num_in_progress: usize) -> Option<Nanoseconds> {
         match self {
             Self::Full { next, num_requests, limit } => {
@@ -96,12 +98,13 @@ impl Source {
         }
     }
 
-    /// Whether requests wait for others.
+    /// Returns whether requests wait for others.
     pub fn has_waiting(&self) -> bool {
         matches!(self, Self::Timed(timed) if !timed.waiting.is_empty())
     }
 
-    /// Lets requests arrive, from now on, that wait for one which was answered at a time.
+    /// Notes that a request was answered at time `at`. Requests that wait for the answer can arrive
+    /// from `now` on.
     pub fn answered(&mut self, request: usize, at: Nanoseconds, now: Nanoseconds) {
         if let Self::Timed(timed) = self {
             timed.happened(request, Event::Answer, at, now);
@@ -154,7 +157,8 @@ impl Timed {
         Some(request)
     }
 
-    /// Lets requests arrive, from now on, that wait for what happened to one at a time.
+    /// Notes an event of a request at time `at`. Requests that wait for the event can arrive from
+    /// `now` on.
     fn happened(&mut self, request: usize, event: Event, at: Nanoseconds, now: Nanoseconds) {
         for (follower, delay) in self.followers.remove(&(request, event)).unwrap_or_default() {
             let Some((num_left, earliest)) = self.waiting.get_mut(&follower) else { continue };

@@ -1,4 +1,4 @@
-//! Instances under one clock, which advances from one arrival or end of a step to the next.
+//! Runs instances under one clock, which advances from one arrival or end of a step to the next.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub(crate) struct Fleet<'a, C> {
     trace: &'a Trace,
     step_time: StepTime,
     source: Source,
-    /// Whether the only instance takes requests from the trace, inside its steps.
+    /// Whether the only instance takes requests from the trace inside its steps.
     takes_from_trace: bool,
     router: Router,
     resets: Resets,
@@ -33,12 +33,12 @@ pub(crate) struct Fleet<'a, C> {
 
 struct Instance<'a, C> {
     run: Run<'a, C>,
-    /// Begin and end of its current step.
+    /// The start and end of its current step.
     step: Option<(Nanoseconds, Nanoseconds)>,
 }
 
 impl<'a, C: Cache> Fleet<'a, C> {
-    /// Returns idle instances.
+    /// Creates idle instances.
     pub fn new(
         trace: &'a Trace,
         serving: &Serving,
@@ -70,7 +70,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         })
     }
 
-    /// Runs to the end.
+    /// Runs all instances to the end.
     pub fn finish(mut self, bounded: Option<BoundModel>) -> Result<(Report, Served), Stopped> {
         let start = Instant::now();
         if bounded.is_some() {
@@ -107,7 +107,8 @@ impl<'a, C: Cache> Fleet<'a, C> {
         self.instances.iter().map(|instance| instance.run.num_finished()).sum()
     }
 
-    /// Adds the occupancy of all pools together to the timeline, as often as a single run does.
+    /// Adds the occupancy of all pools together to the timeline. It has as many points as for a
+    /// single run.
     fn add_to_timeline(&mut self) {
         let (finished, total) = (self.num_finished(), self.trace.requests().len());
         let points = TIMELINE_POINTS.min(total);
@@ -132,7 +133,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         Ok(())
     }
 
-    /// Lets requests arrive that wait for those which have finished or were rejected.
+    /// Lets requests arrive that wait for finished or rejected ones.
     fn release_followers(&mut self) {
         if !self.source.has_waiting() {
             return;
@@ -160,7 +161,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         Ok(())
     }
 
-    /// Sends a request to an instance, which it returns.
+    /// Sends a request to an instance. Returns the instance.
     fn route(&mut self, request: usize) -> Result<usize, Stopped> {
         self.resets.arrives(request);
         let chosen = self.choose(request)?;

@@ -25,19 +25,19 @@ use fleet::Fleet;
 pub struct Serving {
     /// The duration of steps.
     pub step_time: StepTime,
-    /// The times of arrivals.
+    /// The rule for the times of arrivals.
     pub arrivals: Arrivals,
-    /// Number of instances, each with its own scheduler and pool.
+    /// The number of instances, each with its own scheduler and pool.
     pub instances: usize,
-    /// The choice of an instance for a request.
+    /// The rule that chooses an instance for a request.
     pub routing: Routing,
 }
 
-/// Most instances.
+/// The most instances.
 pub const MAX_INSTANCES: usize = 1024;
 
 impl Serving {
-    /// Returns one instance whose steps take the default times.
+    /// Returns the settings for one instance with default step times.
     pub fn one(arrivals: Arrivals) -> Self {
         let (step_time, routing) = (StepTime::default(), Routing::RoundRobin);
         Self { step_time, arrivals, instances: 1, routing }

@@ -1,4 +1,4 @@
-//! Replays of recorded schedules: each instance follows the schedulers that were recorded of it.
+//! Replays recorded schedules. Each instance follows the schedulers that were recorded for it.
 
 use std::time::Instant;
 
@@ -11,7 +11,8 @@ use crate::report::Report;
 use crate::scheduler::{Follower, Run, Stopped};
 use crate::trace::Trace;
 
-/// Follows the recorded schedules. A step takes its time from the recorded arrivals on.
+/// Follows the recorded schedules. A step starts no earlier than the recorded arrivals of its
+/// requests.
 pub(crate) fn follow<'a, C: Cache>(
     trace: &'a Trace,
     step_time: StepTime,

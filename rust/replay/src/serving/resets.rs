@@ -1,15 +1,16 @@
-//! The recorded resets of the prefix cache, in the instances of a replay.
+//! The recorded resets of the prefix cache, for the instances of a replay.
 
 use crate::router::Routing;
 use crate::trace::{ResetBefore, Trace};
 
-/// Resets that have not been played. Where the router is not the recorded one, those of the first
-/// recorded instance are played in every instance.
+/// Resets that were not replayed yet. If the router is not the recorded one, every instance gets
+/// the resets of the first recorded instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Resets {
     left: Vec<ResetBefore>,
     is_of_all: bool,
-    /// For each instance, whether a reset comes before its next request, and whether it preempts.
+    /// For each instance, whether it is reset before its next request, and whether this preempts
+    /// requests.
     pending: Vec<Option<bool>>,
 }
 
@@ -25,7 +26,7 @@ impl Resets {
         Self { left, is_of_all, pending: vec![None; num_instances] }
     }
 
-    /// A request of the trace arrives. Requests arrive in the order of the trace.
+    /// Notes that a request of the trace arrives. Requests arrive in the order of the trace.
     pub fn arrives(&mut self, request: usize) {
         while let Some(reset) = self.left.pop_if(|reset| reset.request <= request) {
             let instance = reset.instance as usize % self.pending.len();

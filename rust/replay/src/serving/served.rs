@@ -18,30 +18,30 @@ pub struct Served {
     pub instances: Vec<InstanceReport>,
 }
 
-/// The report of one instance, or of all together.
+/// The report of one instance, or of all instances together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InstanceReport {
-    /// Served requests; rejected ones count in no figure.
+    /// The number of served requests. Rejected requests count in no number.
     pub requests: usize,
-    /// Prompt tokens.
+    /// The number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Prompt tokens that were hit.
+    /// The number of prompt tokens that were hit.
     pub hit_tokens: usize,
-    /// Generated tokens.
+    /// The number of generated tokens.
     pub output_tokens: usize,
-    /// Number of preemptions.
+    /// The number of preemptions.
     pub preemptions: usize,
-    /// Evicted blocks.
+    /// The number of evicted blocks.
     pub evictions: u64,
-    /// Number of steps.
+    /// The number of steps.
     pub steps: usize,
-    /// Seconds from the first arrival to the end of the last step.
+    /// The number of seconds from the first arrival to the end of the last step.
     pub makespan: f64,
-    /// Share of the instances' time that was spent in steps.
+    /// The share of the instances' time that was spent in steps.
     pub utilisation: f64,
-    /// Average number of requests in a step, over an instance's time.
+    /// The average number of requests in a step, over an instance's time.
     pub running: f64,
-    /// Latencies of requests.
+    /// The latencies of requests.
     pub latencies: Latencies,
 }
 

@@ -1,4 +1,4 @@
-//! Answers that come back: outputs that are found in follow-ups, and then hit.
+//! Answers that are sent again: outputs that are found in follow-ups and are then hit.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::{play, settings};
 
-/// Returns a trace of requests, each with its conversation, tokens of prompt and output, and ids.
+/// Returns a trace of requests. Each has its conversation, the number of prompt and output tokens,
+/// and ids.
 fn trace(width: usize, lines: &[(&str, usize, usize, &[i64])]) -> Trace {
     let mut trace = Trace::with_tokens_per_id(width);
     for (conversation, input, output, ids) in lines {
@@ -33,7 +34,8 @@ fn hits(trace: &Trace, block_size: usize, num_blocks: Option<usize>) -> Vec<usiz
     report.requests.iter().map(|request| request.hit_tokens.expect("admitted")).collect()
 }
 
-/// Returns the number of answers, and the hits with them in blocks of 16 and of 4 tokens.
+/// Returns the number of answers that were found, and the hits with them in blocks of 16 and of 4
+/// tokens.
 fn returned(mut trace: Trace) -> (usize, Vec<usize>, Vec<usize>) {
     let found = trace.return_answers().expect("conversations");
     (found, hits(&trace, 16, None), hits(&trace, 4, None))
@@ -132,14 +134,15 @@ fn answers_return_once_and_by_conversation() {
     assert!(twice.push(late).is_err());
 }
 
-/// Conversations in turn: a number, tokens that are added to the prompt, and tokens of the output.
-/// A request that adds none has the last prompt once more.
+/// Generates conversations in turn: a number, the tokens that are added to the prompt, and the
+/// tokens of the output. A request that adds no tokens repeats the last prompt.
 fn turns() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
     let added = prop_oneof![1 => Just(0), 4 => 1..60_usize];
     prop::collection::vec((0..3_usize, added, 0..50_usize), 1..20)
 }
 
-/// Returns the requests of conversations with all computed tokens known, and their lines.
+/// Returns a trace with the requests of conversations, all of whose computed tokens are known, and
+/// a trace of their lines.
 fn conversations(
     turns: &[(usize, usize, usize)],
     width: usize,
@@ -187,7 +190,7 @@ proptest! {
         lines.return_answers().expect("conversations");
         for num_blocks in [None, Some(20_000)] {
             let [derived, known] = [&lines, &known].map(|t| hits(t, block_size, num_blocks));
-            // Where different conversations diverge within an id, its first tokens are not known.
+            // If different conversations diverge within an id, the id's first tokens are not known.
             match has_common {
                 true => prop_assert!(derived.iter().zip(&known).all(|(hit, most)| hit <= most)),
                 false => prop_assert_eq!(derived, known),

@@ -1,5 +1,4 @@
-//! The clairvoyant bound: no policy hits more, and where the most hits are known, the bound is
-//! exact.
+//! The clairvoyant bound: no policy has more hits. If the most hits are known, the bound is exact.
 
 use kvoxide_core::{GroupSpec, Policy, RecycleOrder, Size};
 use kvoxide_replay::clairvoyant::Bound;
@@ -29,7 +28,8 @@ fn num_hit_tokens(report: &Report) -> usize {
     report.counted().filter_map(|request| request.hit_tokens).sum()
 }
 
-/// Pages of one block each. A request reads its page and generates one token, in another block.
+/// Returns requests for pages of one block each. A request reads its page and generates one token,
+/// in another block.
 fn pages(references: &[i64]) -> Trace {
     trace_of(references.iter().map(|page| ((0..17).map(|token| page * 100 + token).collect(), 0)))
 }
@@ -40,8 +40,8 @@ const REFERENCES: [i64; 20] = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1
 #[test]
 fn the_bound_is_beladys_where_a_page_is_a_block() {
     let trace = pages(&REFERENCES);
-    // Besides the null block and the request's last block, the pool has this many frames. The
-    // faults are the textbooks'.
+    // The pool has this many frames in addition to the null block and the request's last block. The
+    // numbers of faults are from textbooks.
     for (num_frames, num_faults) in [(3, 9), (4, 8), (6, 6)] {
         let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(2 + num_frames)));
         assert_eq!(bound(&report).num_hit_tokens(), (20 - num_faults) * 16, "{num_frames} frames");
@@ -80,7 +80,8 @@ fn a_state_is_hit_only_where_a_chunk_ended() {
 fn requests_that_run_at_the_same_time_share_a_prefix() {
     let prompt = |tail: i64| (0..64).chain([tail]).collect::<Vec<i64>>();
     let trace = trace_of((1..=6).map(|tail| (prompt(-100 * tail), 40)));
-    // The pool holds the shared prefix, and three blocks for each of three requests at a time.
+    // The pool holds the shared prefix, and three blocks for each of the three requests that run at
+    // a time.
     let three = Settings { concurrency: 3, ..settings(&[GroupSpec::full(16)], Some(14)) };
     let report = play(&trace, &three);
     assert_eq!(bound(&report).hit_tokens[1..], [Some(64); 5]);
@@ -116,7 +117,7 @@ fn mamba(block_size: usize) -> GroupSpec {
     GroupSpec::new("mamba", block_size)
 }
 
-/// Groups, and the tokens of which the lengths of their hits are multiples.
+/// Returns models: their groups, and the alignment of their hits in tokens.
 fn models() -> Vec<(Vec<GroupSpec>, usize)> {
     let full = GroupSpec::full;
     let window = GroupSpec::sliding_window;
@@ -164,7 +165,7 @@ fn policies() -> Vec<Policy> {
     ]
 }
 
-/// Prompts with shared prefixes: tokens of one family, then of another.
+/// Generates prompts with shared prefixes: tokens of one family, then tokens of another.
 fn prompts() -> impl Strategy<Value = Vec<(Vec<i64>, usize)>> {
     let prompt = (0..3_i64, 0..160_usize, 0..4_i64, 1..100_usize, 0..40_usize);
     let tokens = |(family, shared, branch, own, output): (i64, usize, i64, usize, usize)| {
@@ -191,7 +192,7 @@ proptest! {
         let (groups, alignment) = model;
         let trace = trace_of(prompts);
         let with = Settings { policy, concurrency, max_batched_tokens, report_from, ..settings(&groups, Some(num_blocks)) };
-        // Not every policy goes with every model.
+        // Not every policy works with every model.
         let report = run(&trace, &with, &Control::default())
             .unwrap_or_else(|_| play(&trace, &Settings { policy: Policy::default(), ..with }));
         prop_assert!(num_hit_tokens(&report) <= bound(&report).num_hit_tokens(), "{report:?}");

@@ -1,4 +1,4 @@
-//! Losses in pools so small that the reasons are known.
+//! Losses in pools that are small enough to know the reasons.
 
 use kvoxide_core::{GroupSpec, Policy, RecycleOrder};
 use kvoxide_replay::losses::Losses;
@@ -12,7 +12,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, policy: Policy) -> 
     Settings { policy, ..crate::settings(groups, num_blocks) }
 }
 
-/// Prompts of parts with consecutive tokens: (first token, number of tokens).
+/// Returns prompts that consist of parts with consecutive tokens: (first token, number of tokens).
 fn trace(prompts: &[&[(i64, usize)]]) -> Trace {
     let piece = |&(first, length): &(i64, usize)| first..first + length as i64;
     let mut trace = Trace::default();
@@ -51,7 +51,7 @@ fn new_tokens_and_the_last_block_are_no_losses() {
 fn blocks_of_full_attention_are_evicted() {
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
     let groups = [GroupSpec::full(16)];
-    // The pool has 25 blocks: 6 of the first prompt's 20 are evicted, the last first.
+    // The pool has 25 blocks. 6 of the first prompt's 20 blocks are evicted, the last block first.
     let report = play(&trace, &settings(&groups, Some(26), Policy::default()));
     assert_eq!(last(&report), (224, Losses { evicted_full: 80, ..NONE }));
     let unlimited = play(&trace, &settings(&groups, None, Policy::default()));
@@ -60,8 +60,8 @@ fn blocks_of_full_attention_are_evicted() {
 
 #[test]
 fn tails_are_evicted_before_the_blocks_of_their_prefix() {
-    // All window blocks of the first prompt but the last lie at the front of the queue when it
-    // ends.
+    // When the first prompt ends, all of its window blocks but the last are at the front of the
+    // queue.
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 200), (9_000, 100)]]);
     let report = play(&trace, &settings(&full_and_window(), Some(42), Policy::default()));
     assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
@@ -80,7 +80,7 @@ fn tails_inside_a_prompt_are_never_cached_with_an_interval_of_0() {
 
 #[test]
 fn of_cached_tails_the_last_counts() {
-    // The tails at 256 and 512 are evicted; behind the last one no tail was ever cached.
+    // The tails at 256 and 512 are evicted. After the last tail, no tail was ever cached.
     let trace = trace(&[&[(0, 1000)], &[(5_000, 800)], &[(0, 600), (9_000, 10)]]);
     let report = play(&trace, &settings(&full_and_window(), Some(116), interval(256)));
     let losses = last(&report).1;
@@ -173,8 +173,8 @@ fn models() -> impl Strategy<Value = (Vec<GroupSpec>, Policy)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
-    /// With one request at a time, hits and losses together are the hits of a pool that never
-    /// evicts.
+    /// Checks that with one request at a time, hits and losses together are the hits of a pool that
+    /// never evicts.
     #[test]
     fn hits_and_losses_are_what_could_have_been_hit(
         (groups, policy) in models(),
@@ -198,8 +198,8 @@ proptest! {
         }
     }
 
-    /// Losses count as evictions only if blocks were evicted, and no state is lost in a pool that
-    /// holds all of them.
+    /// Checks that losses count as evictions only if blocks were evicted. No state is lost in a
+    /// pool that holds all of them.
     #[test]
     fn states_are_evicted_only_where_something_was(
         block_size in prop_oneof![Just(16_usize), Just(48)],

@@ -1,4 +1,5 @@
-//! Replays of traces: small ones with a known outcome, and random ones against plain loops.
+//! Replays of traces: small ones with a known outcome, and random ones that are compared with plain
+//! loops.
 
 mod answers;
 mod clairvoyant;
@@ -12,7 +13,7 @@ mod unknown_tokens;
 use kvoxide_core::{GroupSpec, Policy};
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 
-/// Returns settings of small replays: the default policy, one request at a time.
+/// Returns settings of small replays: the default policy, and one request at a time.
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
     Settings {
         groups: groups.to_vec(),

@@ -11,7 +11,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, concurrency: usize)
     Settings { concurrency, has_bound: true, ..crate::settings(groups, num_blocks) }
 }
 
-/// Returns a request whose prompt has the first `input` of these blocks and some more tokens.
+/// Returns a request whose prompt has the first `input` of these blocks and `tail` more tokens.
 fn turn(blocks: &[i64], input: usize, tail: usize, output_length: usize) -> TraceRequest {
     let length = input * WIDTH + tail;
     let num_prompt_ids = length.div_ceil(WIDTH);
@@ -32,7 +32,7 @@ fn hits(report: &Report) -> Vec<usize> {
 
 #[test]
 fn a_second_request_hits_the_output_of_the_first() {
-    // 40 prompt and 50 output tokens fill blocks 0 to 4; the third block has both.
+    // 40 prompt tokens and 50 output tokens fill blocks 0 to 4. The third block has both kinds.
     let first = turn(&[0, 1, 2, 3, 4], 2, 8, 50);
     let second = turn(&[0, 1, 2, 3, 4, 5, 6], 6, 3, 1);
     let other = turn(&[0, 1, 7, 8, 9, 10, 11], 6, 3, 1);
@@ -58,7 +58,7 @@ fn evicted_output_is_lost() {
     assert!(last.losses.evicted_full > 0);
 }
 
-/// Conversations in turn; each prompt continues the previous prompt and output.
+/// Generates conversations in turn. Each prompt continues the previous prompt and output.
 fn conversations() -> impl Strategy<Value = Vec<TraceRequest>> {
     let turn = (0..4_usize, 1..40_usize, 0..60_usize);
     prop::collection::vec(turn, 1..24).prop_map(|turns| {

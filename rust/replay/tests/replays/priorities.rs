@@ -4,8 +4,9 @@ use kvoxide_core::{GroupSpec, Policy, RetentionPriority};
 use kvoxide_replay::scheduler::{Control, Settings, run};
 use kvoxide_replay::trace::{Trace, TraceRequest};
 
-/// Returns the tokens that each request hits: the same prompt of 64 tokens first and last, others
-/// between, one request per second.
+/// Returns the number of tokens that each request hits. The first and the last request have the
+/// same prompt of 64 tokens, and the requests between them have others. One request arrives per
+/// second.
 fn hits(policy: Policy, priority: Option<RetentionPriority>) -> Vec<Option<usize>> {
     let mut trace = Trace::default();
     for i in 0..40_i64 {

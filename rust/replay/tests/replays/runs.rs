@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use crate::{play, settings};
 
-/// Returns a trace of (first token, prompt length, output length) with consecutive tokens.
+/// Returns a trace of requests with consecutive tokens: (first token, prompt length, output
+/// length).
 fn trace(requests: &[(i64, usize, usize)]) -> Trace {
     let request = |&(first, length, output_length): &(i64, usize, usize)| {
         TraceRequest::of_tokens((first..first + length as i64).collect(), output_length)
@@ -103,8 +104,8 @@ fn a_state_is_hit_where_a_chunk_ended() {
     let trace = trace(&[(0, 1000, 3), (0, 1000, 3), (0, 500, 3), (0, 500, 3)]);
     for num_blocks in [Some(500), None] {
         let report = play(&trace, &settings(&groups, num_blocks));
-        // Chunks of 64 tokens: 448 is the last boundary with a state below 500, until the third
-        // request leaves one at 496.
+        // Chunks have 64 tokens. 448 is the last boundary with a state below 500, until the third
+        // request leaves a state at 496.
         assert_eq!(hits(&report), [Some(0), Some(992), Some(448), Some(496)]);
         assert_eq!(report.last.used, 0, "copies are given back");
     }

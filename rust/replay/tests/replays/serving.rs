@@ -1,4 +1,4 @@
-//! Small traces over time, with known times.
+//! Replays of small traces over time, with known times.
 
 use kvoxide_core::{GroupSpec, Policy, Size};
 use kvoxide_replay::clock::{Nanoseconds, RequestTimes, StepTime};
@@ -14,7 +14,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
     Settings { concurrency: 4, ..crate::settings(groups, num_blocks) }
 }
 
-/// A step takes 10 ms, and 1 ms for each prefilled token.
+/// Returns settings with which a step takes 10 ms, and 1 ms more per prefilled token.
 fn serving() -> Serving {
     Serving {
         step_time: StepTime { base: 10e-3, prefill: 1e-3, context: 0.0, running: 0.0 },
@@ -28,7 +28,8 @@ fn with_routing(instances: usize, routing: Routing) -> Serving {
     Serving { instances, routing, ..serving() }
 }
 
-/// Returns a trace of (arrival in milliseconds, first token, prompt length, output length).
+/// Returns a trace of requests: (arrival in milliseconds, first token, prompt length, output
+/// length).
 fn trace(requests: &[(u64, i64, usize, usize)]) -> Trace {
     let mut trace = Trace::default();
     for &(arrival, first, length, output_length) in requests {
@@ -44,7 +45,7 @@ fn play(trace: &Trace, settings: &Settings, serving: &Serving) -> (Report, Serve
     serve(trace, settings, serving, &Control::default()).expect("settings that can work")
 }
 
-/// Returns the times of arrival, first and last token in milliseconds.
+/// Returns the times of arrival, first token and last token, in milliseconds.
 fn moments(served: &Served) -> Vec<(u64, u64, u64)> {
     let in_milliseconds = |times: &RequestTimes| {
         let first = times.first_token.expect("a token");
@@ -57,9 +58,9 @@ fn moments(served: &Served) -> Vec<(u64, u64, u64)> {
 fn a_request_waits_for_the_step_that_runs_when_it_arrives() {
     let trace = trace(&[(0, 0, 20, 3), (5, 100, 10, 2)]);
     let (report, served) = play(&trace, &settings(&[GroupSpec::full(16)], Some(50)), &serving());
-    // The first step computes 20 tokens until 30 ms; the second a decode and 10 tokens until 50;
-    // the third two decodes until 60, with the last tokens of both; the fourth fills their slots
-    // until 70.
+    // The first step computes 20 tokens until 30 ms. The second step computes a decode and 10
+    // tokens until 50 ms. The third step computes two decodes until 60 ms, with the last tokens of
+    // both. The fourth step fills their slots until 70 ms.
     assert_eq!(moments(&served), [(0, 30, 60), (5, 50, 60)]);
     assert_eq!(report.steps, 4);
     assert_eq!(served.all.makespan, 0.070);
@@ -72,10 +73,11 @@ fn a_request_waits_for_the_step_that_runs_when_it_arrives() {
 fn a_long_prompt_takes_several_steps_and_a_hit_shortens_it() {
     let trace = trace(&[(0, 0, 100, 1), (1000, 0, 100, 1)]);
     let (report, served) = play(&trace, &settings(&[GroupSpec::full(16)], Some(50)), &serving());
-    // 64 tokens and 36, in two steps; then 4 of 100, in one.
+    // The first prompt takes two steps, with 64 and 36 tokens. The second takes one step with 4 of
+    // its 100 tokens.
     assert_eq!(moments(&served), [(0, 120, 120), (1000, 1014, 1014)]);
     assert_eq!(report.requests[1].hit_tokens, Some(96));
-    // The idle time between them has no steps, but counts.
+    // The idle time between them has no steps, but it counts.
     assert_eq!(report.steps, 5);
     let busy = served.all.utilisation * served.all.makespan;
     assert!((busy - (0.120 + 0.010 + 0.014 + 0.010)).abs() < 1e-9, "{busy}");
@@ -105,7 +107,8 @@ fn at_the_limit_a_request_arrives_when_another_has_ended() {
     let settings = Settings { concurrency: 2, ..settings(&[GroupSpec::full(16)], Some(50)) };
     let full = Serving { arrivals: Arrivals::Full, ..serving() };
     let (_, served) = play(&trace, &settings, &full);
-    // Both prompts are computed until 50 ms, their tokens' slots until 60; then the third begins.
+    // Both prompts are computed until 50 ms, and their tokens get slots until 60 ms. Then the third
+    // request starts.
     assert_eq!(moments(&served), [(0, 50, 50), (0, 50, 50), (60, 90, 90)]);
 }
 
@@ -159,7 +162,7 @@ fn each_instance_has_its_own_pool() {
 fn a_prefix_router_follows_the_prefix_unless_the_load_is_too_high() {
     let prefix = |overlap| with_routing(2, Routing::Prefix { overlap });
     let settings = settings(&[GroupSpec::full(16)], Some(50));
-    // The last two share a prefix; the third comes while the first still runs.
+    // The last two requests share a prefix. The third arrives while the first still runs.
     let idle = trace(&[(0, 0, 40, 1), (500, 100, 40, 1), (1000, 0, 40, 1), (1500, 100, 40, 1)]);
     assert_eq!(play(&idle, &settings, &prefix(1.0)).1.instance_of, [0, 1, 0, 1]);
     let busy = trace(&[(0, 0, 40, 500), (500, 100, 40, 1), (1000, 0, 40, 1)]);
@@ -175,7 +178,8 @@ fn the_least_loaded_instance_is_not_the_one_that_runs() {
     assert_eq!(play(&trace, &settings, &least).1.instance_of, [0, 1, 1]);
 }
 
-/// Returns the times of first tokens by a naive scheduler with blocks for all and without hits.
+/// Returns the times of first tokens, computed by a naive scheduler. It has blocks for all requests
+/// and no hits.
 fn plain(requests: &[(u64, usize, usize)], concurrency: usize, budget: usize) -> Vec<u64> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|&request| requests[request].0);

@@ -1,4 +1,4 @@
-//! Prompts of which only whole blocks have ids, or none.
+//! Prompts in which only whole blocks have ids, or no block has one.
 
 use kvoxide_core::GroupSpec;
 use kvoxide_replay::trace::{Prompt, TraceRequest};
@@ -9,10 +9,11 @@ use super::{play, settings};
 
 const WIDTH: usize = 16;
 
-/// Returns a trace of prompts with ids for whole blocks, or with an id of its own for the rest too.
+/// Returns a trace of prompts with ids for whole blocks. With `has_all_ids`, the rest of a prompt
+/// has an id too, which no other prompt has.
 fn trace(prompts: &[(usize, i64)], has_all_ids: bool) -> Trace {
     let mut trace = Trace::with_tokens_per_id(WIDTH);
-    // Lengths of which only one of both kinds of ids is possible.
+    // With these lengths, only one of both kinds of ids is possible.
     for (number, &(length, first)) in prompts.iter().enumerate() {
         let whole = first..first + (length / WIDTH) as i64;
         let rest = 1000 + number as i64;

@@ -1,5 +1,5 @@
-//! Chunked local attention. A token attends within its own chunk, so tokens before the chunk of the
-//! next token need no blocks.
+//! Chunked local attention. A token attends only to its own chunk, so tokens before the chunk of
+//! the next token need no blocks.
 
 use super::full::FULL;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Circular buffers. A request has one block of any length of the sequence, which is overwritten
+//! Circular buffers. A request has one block for a sequence of any length. The block is overwritten
 //! and never shared.
 
 use super::full::FULL;
@@ -6,7 +6,7 @@ use crate::group::data::GroupData;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};
 use crate::request::HeldBlocks;
 
-/// Circular buffers, as vLLM has them from 0.32 on.
+/// Circular buffers, which vLLM has since 0.32.
 pub(super) static CIRCULAR_BUFFER: Declaration = Declaration {
     name: "circular_buffer",
     event_name: "unknown",
@@ -23,7 +23,7 @@ pub(super) static CIRCULAR_BUFFER: Declaration = Declaration {
     ..FULL
 };
 
-/// Checks that a request has at most one block, which is not cached.
+/// Checks that a request has at most one block and that it is not cached.
 pub(crate) fn check(data: &GroupData, held: &HeldBlocks) -> Result<(), String> {
     match (held.blocks.len(), held.num_cached_blocks) {
         (0 | 1, None) => Ok(()),

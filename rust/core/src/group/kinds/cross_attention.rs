@@ -1,5 +1,6 @@
-//! Cross attention. The blocks of the encoder's tokens are allocated when a request is admitted and
-//! kept to its end. They are never shared, because encoder input belongs to one request.
+//! Cross attention. The blocks for the encoder's tokens are allocated when a request is admitted,
+//! and the request keeps them to its end. They are never shared, because an encoder input belongs
+//! to one request.
 
 use super::full::FULL;
 use crate::group::declaration::{Caching, Declaration, PartialHits, Sharding};

@@ -1,5 +1,5 @@
-//! Full attention. A hit needs all blocks of its prefix, so it ends at the first block that is not
-//! cached, or inside that block where an earlier prompt ended.
+//! Full attention. A hit needs all blocks of its prefix. So it ends at the first block that is not
+//! cached, or inside that block if an earlier prompt ended there.
 
 use crate::block::BlockId;
 use crate::error::Result;
@@ -47,7 +47,7 @@ pub(super) static MLA: Declaration = Declaration {
     ..FULL
 };
 
-/// Hidden states of full attention, which are kept to be extracted.
+/// Hidden states of full attention, kept so that they can be extracted.
 pub(super) static HIDDEN_STATES: Declaration = Declaration {
     name: "hidden_states",
     event_name: "mla_attention",
@@ -59,7 +59,8 @@ pub(super) static HIDDEN_STATES: Declaration = Declaration {
 /// Full attention.
 #[derive(Clone, Debug, Default)]
 pub struct FullAttention {
-    /// The block inside which a hit ends, from the attachment of the hit to the allocation.
+    /// The block inside which the hit ends. It is set from when the hit is attached until blocks
+    /// are allocated.
     shared_tail: Option<SharedTail>,
 }
 
@@ -76,7 +77,7 @@ impl FullAttention {
         }
     }
 
-    /// Whether the hit that was just attached ends inside a block.
+    /// Returns whether the hit that was just attached ends inside a block.
     #[inline]
     pub(crate) fn has_shared_tail(&self) -> bool {
         self.shared_tail.is_some()
@@ -94,7 +95,7 @@ impl FullAttention {
         if let Some(tail) = self.shared_tail.take() {
             context.pool.allocate(1, &mut new);
             tail.replace_by(data, context, new[0]);
-            // The copy is to be zeroed even in a group whose new blocks are not.
+            // The copy must be zeroed even in a group whose new blocks are not zeroed.
             context.commands.to_zero.of(data.id).extend(&new);
         }
         new.append(&mut table::allocate(data, context, num_tokens));
@@ -102,7 +103,7 @@ impl FullAttention {
     }
 }
 
-/// Returns the longest cached prefix that is aligned.
+/// Returns the longest aligned cached prefix.
 pub(super) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     let mut found = query.cached_prefix()?;
     let mut length = found[0].len() * query.block_size;

@@ -1,4 +1,5 @@
-//! The kinds of groups. The file of a kind declares it and has what it does differently.
+//! The kinds of groups. Each kind has a file with its declaration and its differences from the
+//! usual table.
 
 mod chunked_local;
 pub(super) mod circular_buffer;
@@ -27,7 +28,7 @@ use super::query::{GroupHit, HitQuery};
 use super::spec::GroupSpec;
 use crate::error::{Error, Result};
 
-/// A kind of group, with the sizes of a group and what is remembered of its requests.
+/// A kind of group, with the group's sizes and with notes on its requests.
 #[derive(Debug)]
 #[repr(u8)] // A byte of its own is read at every step in fewer instructions than a niche.
 #[expect(missing_docs, reason = "each variant is a module that says what it is")]
@@ -74,20 +75,20 @@ fn named(spec: &GroupSpec) -> Result<&'static (&'static Declaration, Build)> {
     })
 }
 
-/// Returns what the kind of a spec declares. Refuses unknown kinds by name.
+/// Returns the declaration of a spec's kind. An unknown kind is an error with the kind's name.
 pub fn declaration(spec: &GroupSpec) -> Result<&'static Declaration> {
     named(spec).map(|&(declaration, _)| declaration)
 }
 
 impl Kind {
-    /// Checks a spec and makes its kind. Refuses unknown kinds by name.
+    /// Checks a spec and creates its kind. An unknown kind is an error with the kind's name.
     pub fn new(spec: &GroupSpec) -> Result<Self> {
         let (declaration, build) = named(spec)?;
         declaration.check(spec)?;
         build(spec)
     }
 
-    /// Returns which leading tokens need no block.
+    /// Returns the leading tokens that need no block.
     pub(crate) fn skips(&self) -> Skipped {
         match self {
             Self::SlidingWindow(window) => window.skips(),
@@ -97,8 +98,8 @@ impl Kind {
         }
     }
 
-    /// Returns the number of blocks in the tail of a hit, without the one that EAGLE drops; 0 for
-    /// kinds whose hits need more.
+    /// Returns the number of blocks in the tail of a hit, without the block that EAGLE drops; 0 for
+    /// kinds whose hits need more than a tail.
     pub(crate) fn tail_len(&self) -> usize {
         match self {
             Self::SlidingWindow(window) => window.tail_len(),
@@ -107,8 +108,8 @@ impl Kind {
         }
     }
 
-    /// Returns the number of blocks of `block_size` that a request of so many tokens, all of them
-    /// prompt, holds at its end.
+    /// Returns how many blocks of `block_size` a request holds at its end, if all of its
+    /// `num_tokens` tokens are prompt.
     pub fn num_blocks_at_end(&self, block_size: usize, num_tokens: usize) -> usize {
         let num_blocks = num_tokens.div_ceil(block_size);
         match self {
@@ -122,8 +123,8 @@ impl Kind {
         }
     }
 
-    /// Checks that a group can be looked up at hits of this alignment, with or without the drop of
-    /// the last block that EAGLE needs.
+    /// Checks that hits in a group can have this alignment, and can drop their last block if EAGLE
+    /// needs that.
     pub(crate) fn check_lookup(
         &self,
         block_size: usize,
@@ -153,7 +154,7 @@ impl Kind {
         Err(Error::Config(refusal))
     }
 
-    /// Returns the longest prefix that the groups of a query can continue from.
+    /// Returns the longest prefix from which the groups of a query can continue.
     pub fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         match self {
             Self::Full(_) | Self::Rswa(_) => full::longest_hit(query),

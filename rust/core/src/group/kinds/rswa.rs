@@ -1,5 +1,5 @@
 //! Reference sliding-window attention (R-SWA). A token attends to the whole prompt and to a window
-//! of generated tokens, so the blocks between the two are released.
+//! of generated tokens. The blocks between the two are released.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::group::data::GroupData;
 use crate::group::declaration::Declaration;
 use crate::group::spec::{GroupSpec, Size};
 
-/// R-SWA, as vLLM has it from 0.32 on.
+/// R-SWA, which vLLM has since 0.32.
 pub(super) static RSWA: Declaration = Declaration {
     name: "rswa",
     short_name: "rswa",
@@ -21,10 +21,10 @@ pub(super) static RSWA: Declaration = Declaration {
     ..FULL
 };
 
-/// Full attention over the prompt, a window over the rest.
+/// Full attention over the prompt, and a window over the generated tokens.
 #[derive(Clone, Debug)]
 pub struct Rswa {
-    /// The part that is full attention.
+    /// The full attention over the prompt.
     pub(crate) full: FullAttention,
     window: usize,
 }
@@ -35,7 +35,8 @@ impl Rswa {
         Ok(Self { full: FullAttention::default(), window })
     }
 
-    /// Returns the positions between prompt and window; none if `num_prompt_tokens` is not known.
+    /// Returns the positions of the blocks between prompt and window; none if `num_prompt_tokens`
+    /// is unknown.
     pub(crate) fn gap(
         &self,
         data: &GroupData,

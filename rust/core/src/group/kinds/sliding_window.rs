@@ -1,5 +1,5 @@
-//! Sliding-window attention. A hit needs only the blocks of the window before its end, so the
-//! search goes from right to left and takes the first run of cached blocks that is long enough.
+//! Sliding-window attention. A hit needs only the blocks of the window before its end. So the
+//! search runs from right to left and takes the first run of cached blocks that is long enough.
 
 use super::full::FULL;
 use crate::error::Result;
@@ -54,7 +54,8 @@ impl SlidingWindow {
         })
     }
 
-    /// Returns the number of blocks that a hit needs at its end, without the one that EAGLE drops.
+    /// Returns the number of blocks that a hit needs at its end, without the block that EAGLE
+    /// drops.
     pub(crate) fn tail_len(&self) -> usize {
         (self.window - 1).div_ceil(self.block_size)
     }
@@ -79,14 +80,14 @@ impl SlidingWindow {
     }
 }
 
-/// The search for the last run of `tail_len` cached blocks that ends at an aligned boundary.
+/// Searches the last run of `tail_len` cached blocks that ends at an aligned boundary.
 struct WindowSearch<'a> {
     query: &'a HitQuery<'a>,
     tail_len: usize,
 }
 
 impl WindowSearch<'_> {
-    /// Returns the hit that ends with the last run that is long enough: null blocks, then the run.
+    /// Returns the hit that ends with the last run of sufficient length: null blocks, then the run.
     fn last_run(&self) -> Result<Option<Vec<GroupBlocks>>> {
         let run_len = self.tail_len.max(1);
         let mut end = self.query.max_blocks();
@@ -100,7 +101,8 @@ impl WindowSearch<'_> {
         Ok(None)
     }
 
-    /// Returns the leading run, which may be a hit although it is short: no block is before it.
+    /// Returns the leading run of cached blocks. It can be a hit even if it is short, because no
+    /// block is before it.
     fn leading_run(&self) -> Result<Vec<GroupBlocks>> {
         let query = self.query;
         let mut found = vec![Vec::new(); query.groups.len()];
@@ -113,7 +115,7 @@ impl WindowSearch<'_> {
         Ok(found.into_iter().map(cut).collect())
     }
 
-    /// Returns the last end of a run, at most `end`, with which the hit is aligned after EAGLE's
+    /// Returns the last end of a run, at most `end`, for which the hit is aligned after EAGLE's
     /// drop.
     fn aligned_end(&self, end: usize) -> Option<usize> {
         let dropped = usize::from(self.query.drops_eagle_block);
@@ -122,7 +124,7 @@ impl WindowSearch<'_> {
         Some(hit - hit % step + dropped).filter(|&end| end > 0)
     }
 
-    /// Looks the blocks `start..end` up.
+    /// Looks up the blocks `start..end`.
     fn run(&self, start: usize, end: usize) -> Result<Run> {
         let mut found = vec![Vec::with_capacity(end - start); self.query.groups.len()];
         let mut cursors = self.query.cursors();
@@ -140,6 +142,6 @@ impl WindowSearch<'_> {
 enum Run {
     /// All blocks are cached: one list per group, with null blocks before the run.
     Complete(Vec<GroupBlocks>),
-    /// The first position at which some group has no cached block.
+    /// Some group has no cached block at this position, the first such one.
     Missing(usize),
 }

@@ -1,37 +1,38 @@
-//! The 32 bits of a key that are stored with its block and in the prefix index.
+//! The 32 bits of a key that its block and the prefix index store.
 
 use bytemuck::Zeroable;
 
 use crate::block::{BlockHash, CacheKey, GroupId};
 
-/// Bits of a key's hash, and below them its group.
+/// Bits of a key's hash, and its group in the lowest bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Zeroable)]
 pub struct Fingerprint(pub(crate) u32);
 
-/// How many bits of a fingerprint are the group.
+/// The number of bits of a fingerprint that hold the group.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyLayout {
     group_mask: u32,
 }
 
 impl KeyLayout {
-    /// The layout for keys of groups below `num_groups`.
+    /// Creates the layout for keys of groups below `num_groups`.
     pub fn new(num_groups: usize) -> Self {
         let num_groups = num_groups.clamp(1, usize::from(GroupId::MAX) + 1).next_power_of_two();
         Self { group_mask: (num_groups - 1) as u32 }
     }
 
-    /// Returns the bits of a fingerprint that are the group.
+    /// Returns a mask of the bits of a fingerprint that hold the group.
     pub(crate) fn group_mask(&self) -> u32 {
         self.group_mask
     }
 
-    /// Groups whose keys can be told apart: at least as many as there are.
+    /// Returns the number of groups whose keys can be distinguished. It is at least the number of
+    /// existing groups.
     pub fn num_groups(&self) -> usize {
         self.group_mask as usize + 1
     }
 
-    /// Whether keys of a group have a fingerprint.
+    /// Returns whether keys of a group have a fingerprint.
     pub(crate) fn has_group(&self, group: GroupId) -> bool {
         u32::from(group) <= self.group_mask
     }
@@ -52,15 +53,15 @@ impl KeyLayout {
         self.fingerprint_of_bits(Self::bits(hash), group)
     }
 
-    /// Returns the fingerprint of a hash, given its [`Self::bits`], in a group.
+    /// Returns the fingerprint of a hash in a group, given the hash's [`Self::bits`].
     #[inline]
     pub(crate) fn fingerprint_of_bits(&self, bits: u32, group: GroupId) -> Fingerprint {
         debug_assert!(self.has_group(group));
         Fingerprint(bits & !self.group_mask | u32::from(group))
     }
 
-    /// Returns the bits that the fingerprints of a hash have in common in all groups. Mixes all bits,
-    /// since a caller of the Python package may count 1, 2, 3 for hashes.
+    /// Returns the bits that the fingerprints of a hash share in all groups. It mixes all bits of
+    /// the hash, since callers of the Python package can use 1, 2, 3 as hashes.
     #[inline]
     pub fn bits(&BlockHash([a, b, c, d]): &BlockHash) -> u32 {
         let left = a ^ c.rotate_left(23) ^ 0x243f_6a88_85a3_08d3;

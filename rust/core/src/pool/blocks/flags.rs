@@ -1,4 +1,4 @@
-//! References and flags of a block, in one word.
+//! The references and flags of a block, in one word.
 
 /// Flags of a block, in the bits above its references.
 pub(super) mod flag {
@@ -6,7 +6,7 @@ pub(super) mod flag {
     pub(crate) const IN_TRIE: u32 = 1 << 27;
     /// The block is in the prefix cache under its own hash.
     pub(crate) const CACHED: u32 = 1 << 28;
-    /// An earlier block with the same key is served instead of this one.
+    /// An earlier block with the same key serves look-ups instead of this one.
     pub(crate) const DUPLICATE: u32 = 1 << 29;
     /// The block goes to the pinned tier when it loses its last reference.
     pub(crate) const PINNED: u32 = 1 << 30;
@@ -14,8 +14,8 @@ pub(super) mod flag {
     pub(crate) const ALIAS_KEYS: u32 = 1 << 31;
 }
 
-/// The most references that a block can have.
+/// The largest number of references to a block.
 pub const MAX_REFERENCES: u32 = flag::IN_TRIE - 1;
 
-/// All flags but the one that makes no difference to a block that is allocated or released.
+/// All flags except `IN_TRIE`, which makes no difference when a block is allocated or released.
 pub(super) const FLAGS_BUT_IN_TRIE: u32 = !MAX_REFERENCES & !flag::IN_TRIE;

@@ -10,11 +10,11 @@ pub struct FullBlocks<'a> {
     pub group: GroupId,
     /// The blocks.
     pub blocks: &'a [BlockId],
-    /// The request's hashes from that of the first block on.
+    /// The request's hashes, from the first block's hash on.
     pub hashes: &'a [BlockHash],
     /// Hashes per block.
     pub per_block: usize,
-    /// Tokens up to the end of the first block.
+    /// The number of tokens up to the end of the first block.
     pub first_num_tokens: usize,
     /// Tokens per block.
     pub block_size: usize,
@@ -23,7 +23,7 @@ pub struct FullBlocks<'a> {
 }
 
 impl<'a> FullBlocks<'a> {
-    /// Returns the same in batches of so many blocks.
+    /// Splits the blocks into batches of `size` blocks.
     pub fn batches(self, size: usize) -> impl Iterator<Item = FullBlocks<'a>> {
         self.blocks.chunks(size).enumerate().map(move |(i, blocks)| FullBlocks {
             blocks,
@@ -33,7 +33,7 @@ impl<'a> FullBlocks<'a> {
         })
     }
 
-    /// Returns the same from the `first`-th block on.
+    /// Returns the blocks from index `first` on.
     pub(crate) fn since(self, first: usize) -> Self {
         Self {
             blocks: &self.blocks[first..],
@@ -43,7 +43,7 @@ impl<'a> FullBlocks<'a> {
         }
     }
 
-    /// Position of the first block in its prefix.
+    /// Returns the position of the first block in its prefix.
     pub(crate) fn first_position(&self) -> usize {
         self.first_num_tokens / self.block_size - 1
     }
@@ -58,7 +58,7 @@ impl FullBlocks<'_> {
         self.first_num_tokens + i * self.block_size
     }
 
-    /// Returns how many of the blocks the first `num_tokens` tokens fill.
+    /// Returns how many of the blocks are filled by the first `num_tokens` tokens.
     pub(crate) fn num_filled_by(&self, num_tokens: usize) -> usize {
         let Some(beyond) = num_tokens.checked_sub(self.first_num_tokens) else {
             return 0;

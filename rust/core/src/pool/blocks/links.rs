@@ -7,8 +7,8 @@ use bytemuck::Zeroable;
 use super::run::IdRun;
 use crate::block::BlockId;
 
-/// The next and the previous block, as differences of ids, so that zeroed memory already is the queue
-/// of a fresh pool, in order of block id.
+/// The next and the previous block, stored as differences of ids. So zeroed memory is already the
+/// queue of a fresh pool, in order of block id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 #[repr(C, align(8))]
 pub(crate) struct Links {
@@ -17,30 +17,30 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The links of a block whose neighbours in the list are its neighbours by id.
+    /// The links of a block whose neighbours in the list have the previous and the next id.
     pub(crate) const UP: Self = Self { next: 0, prev: 0 };
-    /// The same in a list in which ids go down.
+    /// The same links in a list in which ids go down.
     pub(crate) const DOWN: Self = Self { next: u32::MAX - 1, prev: 2 };
 
-    /// The links of a block between two others.
+    /// Returns the links of a block between two others.
     #[inline]
     pub(crate) fn between(prev: u32, id: u32, next: u32) -> Self {
         Self { next: to_next(id, next), prev: to_prev(id, prev) }
     }
 
-    /// Returns the block behind `id`, whose links these are.
+    /// Returns the block after `id`, if these are the links of `id`.
     #[inline]
     pub(crate) fn next_of(self, id: u32) -> u32 {
         self.next.wrapping_add(id).wrapping_add(1)
     }
 
-    /// Returns the block before `id`, whose links these are.
+    /// Returns the block before `id`, if these are the links of `id`.
     #[inline]
     pub(crate) fn prev_of(self, id: u32) -> u32 {
         self.prev.wrapping_add(id).wrapping_sub(1)
     }
 
-    /// Whether both lead to the next block by the same difference of ids.
+    /// Returns whether both links lead to the next block by the same difference of ids.
     #[inline]
     pub(crate) fn has_next_of(self, other: Self) -> bool {
         self.next == other.next
@@ -75,13 +75,14 @@ pub(super) fn unlink(links: &mut [Links], id: u32) {
     join(links, own.prev_of(id), own.next_of(id));
 }
 
-/// Whether all are `same`. Compares all at once, which is several times as fast as one by one.
+/// Returns whether all links are `same`. It compares all at once, which is several times faster
+/// than one by one.
 #[inline]
 pub(super) fn are_all(links: &[Links], same: Links) -> bool {
     links.iter().fold(0, |any, links| any | links.bits() ^ same.bits()) == 0
 }
 
-/// Returns the run that begins with a block of a list, of at most `most` blocks, at least of that one.
+/// Returns the run that starts with a block of a list. It has between 1 and `most` blocks.
 #[inline]
 pub(crate) fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
     let at = first as usize;
@@ -100,7 +101,7 @@ pub(crate) fn run_from(links: &[Links], first: BlockId, most: usize) -> IdRun {
     IdRun { first, last }
 }
 
-/// Returns how many of the first have the next block of `step`.
+/// Returns how many leading links have the next block at `step`.
 #[inline]
 fn num_leading(links: &[Links], step: Links) -> u32 {
     let (parts, _) = links.as_chunks();
@@ -109,7 +110,7 @@ fn num_leading(links: &[Links], step: Links) -> u32 {
     (num_whole + rest.count()) as u32
 }
 
-/// Returns how many of the last have the next block of `step`.
+/// Returns how many trailing links have the next block at `step`.
 #[inline]
 fn num_leading_back(links: &[Links], step: Links) -> u32 {
     let (_, parts) = links.as_rchunks();
@@ -120,15 +121,15 @@ fn num_leading_back(links: &[Links], step: Links) -> u32 {
 
 const PART: usize = 8;
 
-/// Whether the next block is a `step` away from each. All are compared at once, without a branch for
-/// each.
+/// Returns whether each link has the next block at `step`. It compares all at once, without a
+/// branch for each.
 #[inline]
 fn lead(links: &[Links; PART], step: Links) -> bool {
     links.iter().fold(0, |any, links| any | links.next ^ step.next) == 0
 }
 
-/// Appends `n` blocks from `first` on, in the order of their list, to `out`. Returns the block behind
-/// them.
+/// Appends `n` blocks from `first` on, in the order of their list, to `out`. Returns the block
+/// after them.
 pub(super) fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
     out.reserve(n);
     let (mut next, mut left) = (first, n);
@@ -149,14 +150,16 @@ pub(super) fn follow(links: &[Links], first: BlockId, n: usize, out: &mut Vec<Bl
     follow_each(links, next, left, out)
 }
 
-/// Blocks that are read one by one behind a short run, before another run is looked for.
+/// The number of blocks that are read one by one after a short run, before the next search for a
+/// run.
 const BETWEEN_RUNS: usize = 48;
 
 fn follow_each(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>) -> u32 {
     let mut next = first;
     out.extend((0..n).map(|_| {
         let block = next;
-        // A guess, so that the blocks of a run are read without waiting for one to name the next.
+        // Guesses the next block, so that the blocks of a run are read without waiting for the
+        // links.
         next = match links[block as usize] {
             own if own.has_next_of(Links::UP) => Links::UP.next_of(block),
             own if own.has_next_of(Links::DOWN) => Links::DOWN.next_of(block),
@@ -171,7 +174,7 @@ fn follow_each(links: &[Links], first: BlockId, n: usize, out: &mut Vec<BlockId>
 pub mod tests {
     use super::*;
 
-    /// Links of blocks that stand in a ring in this order.
+    /// Returns the links of blocks that form a ring in this order.
     pub(crate) fn ring(order: &[u32]) -> Vec<Links> {
         let mut links = vec![Links::default(); order.len()];
         let behind = order.iter().cycle().skip(1);

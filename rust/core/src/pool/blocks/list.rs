@@ -1,7 +1,10 @@
-//! Doubly linked lists of blocks whose length is counted: the free queue, the pinned tier.
+//! Doubly linked lists of blocks that count their blocks: the free queue and the pinned tier.
 //!
-//! Between calls: a list and its sentinel form one ring; both directions see the same blocks; a block
-//! is in at most one list.
+//! Between calls, these rules hold:
+//!
+//! - A list and its sentinel form one ring.
+//! - Both directions have the same blocks.
+//! - A block is in at most one list.
 
 use super::Blocks;
 use super::links::follow;
@@ -10,36 +13,36 @@ use super::open_ends::OpenEnds;
 use super::run::{IdRun, Part};
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// A ring of blocks whose number is known.
+/// A ring of blocks that knows its length.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockList {
-    /// An id that is no block of the list.
+    /// An id that is not a block of the list.
     sentinel: u32,
     len: usize,
 }
 
 impl BlockList {
-    /// The list of all blocks of a fresh pool but the null block, in order: zeroed links are this
-    /// list already, but for its end.
+    /// Creates the list of all blocks of a fresh pool except the null block, in order. Zeroed links
+    /// already are this list, except for its end.
     pub(crate) fn of_all(blocks: &mut Blocks) -> Self {
         let num_blocks = blocks.len();
         blocks.join(num_blocks as u32 - 1, NULL_BLOCK);
         Self { sentinel: NULL_BLOCK, len: num_blocks - 1 }
     }
 
-    /// An empty list.
+    /// Creates an empty list.
     pub(crate) fn new(blocks: &mut Blocks, sentinel: u32) -> Self {
         blocks.make_ring(sentinel);
         Self { sentinel, len: 0 }
     }
 
-    /// Number of blocks in the list.
+    /// Returns the number of blocks in the list.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Takes the first `n` blocks, in order, to the end of `out`. The caller has checked that there
-    /// are so many.
+    /// Moves the first `n` blocks, in order, to the end of `out`. The caller has checked that the
+    /// list has `n` blocks.
     pub(crate) fn take_front(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
         debug_assert!(n <= self.len);
         let rest = follow(blocks.links(), blocks.next(self.sentinel), n, out);
@@ -74,13 +77,13 @@ impl BlockList {
         self.len += 1;
     }
 
-    /// Opens both ends of the list. Until [`Self::close`], nothing else may touch them.
+    /// Opens both ends of the list. Until [`Self::close`], no other code is allowed to change them.
     pub(crate) fn open(&self, blocks: &Blocks) -> OpenEnds {
         let rest = (self.len > 0).then(|| blocks.next(self.sentinel));
         OpenEnds::new(self.sentinel, rest, blocks.prev(self.sentinel))
     }
 
-    /// Joins the blocks that were added at both ends with those between them.
+    /// Joins the blocks that were added at both ends with the blocks between them.
     pub(crate) fn close(&mut self, blocks: &mut Blocks, ends: &OpenEnds) {
         if ends.num_added > 0 {
             blocks.join(ends.back, self.sentinel);
@@ -91,12 +94,12 @@ impl BlockList {
         }
     }
 
-    /// Returns the blocks, front first.
+    /// Returns the blocks from front to back.
     pub(crate) fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + use<'a> {
         blocks.ring(self.sentinel)
     }
 
-    /// Returns the blocks, back first, following the other links.
+    /// Returns the blocks from back to front. It follows the links in the other direction.
     pub(crate) fn iter_back<'a>(
         &self,
         blocks: &'a Blocks,
@@ -107,11 +110,15 @@ impl BlockList {
     }
 }
 
-/// Releases that add the blocks that become free to the ends of a list.
+/// Releases blocks and adds those that become free to the ends of a list.
 impl Blocks {
-    /// Drops a reference to each block. Blocks that are free then are added at the back if they are
-    /// cached under their own hash alone, at the front if they are uncached and `uncached_first`
-    /// holds. Stops at any other block that would be free, or null. Returns how many come before it.
+    /// Drops a reference to each block. A block that becomes free is added:
+    ///
+    /// - at the back, if it is cached only under its own hash,
+    /// - at the front, if it is uncached and `uncached_first` holds.
+    ///
+    /// Stops before any other block that would become free, and before a null block. Returns the
+    /// number of blocks before it.
     pub(crate) fn release_to(
         &mut self,
         ids: Part<'_>,
@@ -125,8 +132,8 @@ impl Blocks {
         }
     }
 
-    /// Drops a reference to uncached blocks, the last of them first, and adds them at the front.
-    /// Stops at any other block. Returns how many are left, from the first on.
+    /// Drops a reference to uncached blocks, from last to first, and adds them at the front. Stops
+    /// at any other block. Returns the number of blocks that are left.
     pub(crate) fn release_uncached_to(&mut self, ids: &[BlockId], ends: &mut OpenEnds) -> usize {
         if ends.is_front_apart() { self.release_uncached(ids, ends) } else { ids.len() }
     }
@@ -137,7 +144,7 @@ mod tests {
     use super::*;
     use crate::pool::blocks::fingerprint::KeyLayout;
 
-    /// A fresh pool of so many blocks and its free queue.
+    /// Returns a fresh pool of `num_blocks` blocks and its free queue.
     fn fresh(num_blocks: usize) -> (Blocks, BlockList) {
         let mut blocks = Blocks::new(num_blocks, KeyLayout::new(1), 0);
         let free = BlockList::of_all(&mut blocks);

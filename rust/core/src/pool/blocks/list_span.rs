@@ -1,10 +1,10 @@
-//! Blocks that lie side by side in a list.
+//! Spans: blocks that are next to each other in a list.
 
 use super::links::{Links, are_all, join};
 use super::run::IdRun;
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// Blocks that lie side by side in a list.
+/// Blocks that are next to each other in a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ListSpan {
     pub front: u32,
@@ -17,7 +17,7 @@ impl ListSpan {
         Self { front: block, back: block, len: 1 }
     }
 
-    /// Returns the span of a run of ids, if the blocks lie side by side in their list too.
+    /// Returns the span of a run of ids, if the blocks are also next to each other in their list.
     #[inline]
     pub(crate) fn of_run(links: &[Links], run: IdRun) -> Option<Self> {
         let (low, high) = run.bounds();
@@ -44,7 +44,7 @@ impl ListSpan {
         self.len
     }
 
-    /// Adds the block right behind the span.
+    /// Adds the block right after the span.
     pub(crate) fn push(&mut self, block: BlockId) {
         if self.len == 0 {
             self.front = block;
@@ -53,7 +53,7 @@ impl ListSpan {
         self.len += 1;
     }
 
-    /// Adds another span if it lies right before or behind this one. Returns whether it does.
+    /// Adds another span if it is right before or after this one. Returns whether it is.
     pub(crate) fn join(&mut self, links: &[Links], other: &Self) -> bool {
         let [before, behind] = self.neighbours(links);
         if self.len == 0 {
@@ -79,7 +79,7 @@ impl ListSpan {
         }
     }
 
-    /// Returns the blocks before and behind the span; the null block twice if the span is empty.
+    /// Returns the blocks before and after the span. For an empty span both are the null block.
     pub(crate) fn neighbours(&self, links: &[Links]) -> [u32; 2] {
         let Self { front, back, len } = *self;
         if len == 0 {

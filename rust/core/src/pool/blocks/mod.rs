@@ -1,8 +1,8 @@
-//! What is known of each block: its references and flags, its neighbours in a list, and the hash
-//! that it is cached under. Nothing here knows a policy.
+//! Records of all blocks: their references and flags, their neighbours in a list, and the hash
+//! under which they are cached. The records do not depend on an eviction policy.
 //!
 //! Blocks that are allocated one after another mostly have ids that go up or down by one. Such a
-//! run of blocks is handled as one wherever the same is to be done to all of them.
+//! run of blocks is handled as one if the same must be done to all of its blocks.
 
 mod list;
 mod prefetch;
@@ -40,31 +40,32 @@ use links::Links;
 
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
-/// Number of a segment of the prefix trie: two bytes of every block.
+/// The number of a segment of the prefix trie. It takes two bytes of every block.
 pub type SegmentId = u16;
 
-/// No segment.
+/// The number that means no segment.
 pub const NO_SEGMENT: SegmentId = 0;
 
-/// What is known of every block, the null block included.
+/// The records of all blocks, including the null block.
 #[derive(Clone, Debug)]
 pub struct Blocks {
     layout: KeyLayout,
-    /// References and flags.
+    /// The references and flags of each block.
     usage: Vec<u32>,
-    /// Of each block, and of each sentinel but the null block.
+    /// The links of each block, and of each sentinel except the null block.
     links: Vec<Links>,
-    /// Of the key that the block has or had last: an eviction needs no more of it.
+    /// The fingerprint of the key that each block has or had last. An eviction needs no more of the
+    /// key.
     fingerprints: Vec<Fingerprint>,
     hash: Vec<[u64; 4]>,
     hash_num_tokens: Vec<u32>,
-    /// Of blocks in the prefix trie.
+    /// The segment of each block that is in the prefix trie.
     segments: Vec<SegmentId>,
 }
 
 impl Blocks {
-    /// Blocks without hash or reference, and sentinels for `num_lists` lists besides the queue and
-    /// the pinned tier.
+    /// Creates blocks without hash or reference. Creates sentinels for `num_lists` lists in
+    /// addition to the free queue and the pinned tier.
     pub(crate) fn new(num_blocks: usize, layout: KeyLayout, num_lists: usize) -> Self {
         Self {
             layout,
@@ -89,22 +90,22 @@ impl Blocks {
         &mut self.usage[id as usize]
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.hash.len()
     }
 
-    /// Number of references to a block.
+    /// Returns the number of references to a block.
     pub fn ref_count(&self, id: BlockId) -> u32 {
         self.usage(id) & MAX_REFERENCES
     }
 
-    /// Whether a block is free. The null block never is.
+    /// Returns whether a block is free. The null block never is.
     pub fn is_free(&self, id: BlockId) -> bool {
         id != NULL_BLOCK && self.ref_count(id) == 0
     }
 
-    /// Whether a block may be written to, since it has one reference and no key.
+    /// Returns whether a request can write to a block: the block has one reference and no key.
     pub(crate) fn is_writable(&self, id: BlockId) -> bool {
         id != NULL_BLOCK && self.ref_count(id) == 1 && !self.is_cached(id)
     }
@@ -116,30 +117,30 @@ impl Blocks {
         *usage = *usage & !MAX_REFERENCES | count;
     }
 
-    /// Gives free blocks, each of which serves its only key and is not pinned, their only reference in
-    /// place of the key.
+    /// Removes the keys of free blocks and gives each block one reference. Each block must serve
+    /// its only key and must not be pinned.
     pub(crate) fn allocate_each(&mut self, blocks: impl Iterator<Item = BlockId>) {
         let usage = &mut self.usage[..];
         blocks.for_each(|block| usage[block as usize] = 1);
     }
 
-    /// Reads the keys of blocks that are about to be compared, so that the waits for memory overlap.
-    /// Passes over ids beyond the last block.
+    /// Reads the keys of blocks that will be compared soon, so that the waits for memory overlap.
+    /// Skips ids after the last block.
     pub(crate) fn prefetch_keys(&self, blocks: impl Iterator<Item = BlockId>) {
         let blocks = blocks.filter(|&id| (id as usize) < self.len());
         let read = |id: BlockId| u64::from(self.usage(id)) ^ self.hash[id as usize][0];
         std::hint::black_box(blocks.fold(0, |seen, id| seen ^ read(id)));
     }
 
-    /// Adds a reference to a block. Returns their new number.
+    /// Adds a reference to a block. Returns the new number of references.
     pub(crate) fn add_reference(&mut self, id: BlockId) -> u32 {
         let usage = self.usage_mut(id);
         *usage += 1;
         *usage & MAX_REFERENCES
     }
 
-    /// Removes a reference to a block. Returns whether it was the last one. A number that was set to
-    /// 0 by hand stays 0.
+    /// Removes a reference to a block. Returns whether it was the last one. A number that was set
+    /// to 0 by hand stays 0.
     #[inline]
     pub(crate) fn remove_reference(&mut self, id: BlockId) -> bool {
         let usage = self.usage_mut(id);
@@ -148,28 +149,28 @@ impl Blocks {
         num_references == 1
     }
 
-    /// Returns the own key of a cached block.
+    /// Returns a cached block's own key.
     pub fn key(&self, id: BlockId) -> Option<CacheKey> {
         self.is_cached(id).then(|| self.last_key(id))
     }
 
-    /// Returns the own key that a block has or had last.
+    /// Returns the own key that a block has, or had last.
     pub(crate) fn last_key(&self, id: BlockId) -> CacheKey {
         let hash = BlockHash(self.hash[id as usize]);
         CacheKey { hash, group: self.layout.group_of(self.fingerprint(id)) }
     }
 
-    /// Returns the group of the own key that a block has or had last.
+    /// Returns the group of the own key that a block has, or had last.
     pub(crate) fn group_of(&self, id: BlockId) -> GroupId {
         self.layout.group_of(self.fingerprint(id))
     }
 
-    /// Returns the first word of the hash that a block has or had last.
+    /// Returns the first word of the hash that a block has, or had last.
     pub(crate) fn name_word(&self, id: BlockId) -> u64 {
         self.hash[id as usize][0]
     }
 
-    /// Returns the fingerprint of the own key that a block has or had last.
+    /// Returns the fingerprint of the own key that a block has, or had last.
     #[inline]
     pub(crate) fn fingerprint(&self, id: BlockId) -> Fingerprint {
         self.fingerprints[id as usize]
@@ -181,7 +182,7 @@ impl Blocks {
         &self.fingerprints
     }
 
-    /// Whether a block is cached under this key as its own.
+    /// Returns whether a block is cached under this key as its own key.
     #[inline]
     pub(crate) fn has_key(&self, id: BlockId, key: &CacheKey) -> bool {
         self.is_cached(id)
@@ -189,18 +190,19 @@ impl Blocks {
             && self.hash[id as usize] == key.hash.0
     }
 
-    /// Whether a block serves this key as its own. The id may be beyond the last block.
+    /// Returns whether a block serves this key as its own key. The id can be after the last block.
     #[inline]
     pub(crate) fn serves(&self, id: BlockId, key: &CacheKey) -> bool {
         (id as usize) < self.len() && !self.is_duplicate(id) && self.has_key(id, key)
     }
 
-    /// Returns the tokens that the own hash of a cached block covers.
+    /// Returns the number of tokens that a cached block's own hash covers.
     pub fn hash_num_tokens(&self, id: BlockId) -> Option<usize> {
         self.is_cached(id).then(|| self.hash_num_tokens[id as usize] as usize)
     }
 
-    /// Returns the tokens that a block's own hash covers, or covered before the block lost it.
+    /// Returns the number of tokens that a block's own hash covers, or covered before the block
+    /// lost it.
     pub(crate) fn last_hash_num_tokens(&self, id: BlockId) -> usize {
         self.hash_num_tokens[id as usize] as usize
     }
@@ -209,12 +211,13 @@ impl Blocks {
         self.usage(id) & flag::IN_TRIE != 0
     }
 
-    /// Returns the segment of the prefix trie that may have a block.
+    /// Returns the segment of the prefix trie that can have a block.
     pub(crate) fn segment(&self, id: BlockId) -> SegmentId {
         if self.is_in_trie(id) { self.last_segment(id) } else { NO_SEGMENT }
     }
 
-    /// Returns the segment of a block that was in the trie until now; anything for another block.
+    /// Returns the segment of a block that was in the trie until now. For any other block, the
+    /// value has no meaning.
     pub(crate) fn last_segment(&self, id: BlockId) -> SegmentId {
         self.segments[id as usize]
     }
@@ -224,7 +227,7 @@ impl Blocks {
         self.set_flag(id, flag::IN_TRIE, segment != NO_SEGMENT);
     }
 
-    /// Gives a block that is not cached its own hash.
+    /// Sets the own key of a block that is not cached.
     #[inline]
     pub(crate) fn set_key(
         &mut self,
@@ -242,7 +245,8 @@ impl Blocks {
         self.segments[id as usize] = segment;
     }
 
-    /// Gives blocks that are flagged as cached the first hashes of a batch, and its segment.
+    /// Writes the first keys of a batch, and its segment, to blocks that are already flagged as
+    /// cached.
     pub(crate) fn write_keys(
         &mut self,
         batch: &FullBlocks<'_>,
@@ -263,7 +267,7 @@ impl Blocks {
         hashes: impl Iterator<Item = &'a BlockHash>,
         new_fingerprints: impl Iterator<Item = Fingerprint>,
     ) {
-        // As long as each other, so that one check of an id is enough.
+        // All have the same length, so one check of an id is enough.
         let num_blocks = self.hash.len();
         let fingerprints = &mut self.fingerprints[..num_blocks];
         let hash_num_tokens = &mut self.hash_num_tokens[..num_blocks];
@@ -280,7 +284,7 @@ impl Blocks {
         }
     }
 
-    /// Whether the first two of some blocks are neighbours in a list.
+    /// Returns whether the first two of some blocks are neighbours in a list.
     #[inline]
     pub(crate) fn starts_with_neighbours(&self, blocks: &[BlockId]) -> bool {
         let [first, second, ..] = *blocks else { return false };
@@ -288,29 +292,30 @@ impl Blocks {
         links.prev_of(first) == second || links.next_of(first) == second
     }
 
-    /// Removes the own hash of a block.
+    /// Removes a block's own hash.
     pub(crate) fn clear_key(&mut self, id: BlockId) {
         *self.usage_mut(id) &= !(flag::CACHED | flag::DUPLICATE | flag::IN_TRIE);
     }
 
-    /// Whether a block is cached.
+    /// Returns whether a block is cached.
     pub fn is_cached(&self, id: BlockId) -> bool {
         self.usage(id) & flag::CACHED != 0
     }
 
-    /// Returns those of some blocks that are neither cached nor null.
+    /// Returns the blocks of a list that are neither cached nor null.
     pub fn unhashed(&self, ids: &[BlockId]) -> Vec<BlockId> {
         let is_unhashed = |&id: &BlockId| id != NULL_BLOCK && !self.is_cached(id);
         ids.iter().copied().filter(is_unhashed).collect()
     }
 
-    /// Whether a block serves its own hash and has no alias key, as nearly all cached blocks do.
+    /// Returns whether a block serves its own hash and has no alias key. This holds for nearly all
+    /// cached blocks.
     pub(crate) fn has_plain_key(&self, id: BlockId) -> bool {
         let flags = flag::CACHED | flag::DUPLICATE | flag::ALIAS_KEYS;
         self.usage(id) & flags == flag::CACHED
     }
 
-    /// Whether another block serves the key of a block.
+    /// Returns whether another block serves a block's own key.
     pub(crate) fn is_duplicate(&self, id: BlockId) -> bool {
         self.usage(id) & flag::DUPLICATE != 0
     }
@@ -319,7 +324,7 @@ impl Blocks {
         self.set_flag(id, flag::DUPLICATE, on);
     }
 
-    /// Whether a block goes to the pinned tier when it becomes free, or is there.
+    /// Returns whether a block is in the pinned tier, or will go there when it becomes free.
     pub fn is_pinned(&self, id: BlockId) -> bool {
         self.usage(id) & flag::PINNED != 0
     }
@@ -328,7 +333,7 @@ impl Blocks {
         self.set_flag(id, flag::PINNED, on);
     }
 
-    /// Whether a block has keys beside its own.
+    /// Returns whether a block has alias keys in addition to its own key.
     pub(crate) fn has_alias_keys(&self, id: BlockId) -> bool {
         self.usage(id) & flag::ALIAS_KEYS != 0
     }
@@ -343,7 +348,7 @@ impl Blocks {
     }
 }
 
-/// Returns the flags of a block that gets its own key.
+/// Returns the flags for a block that gets its own key.
 fn key_flags(segment: SegmentId) -> u32 {
     if segment == NO_SEGMENT { flag::CACHED } else { flag::CACHED | flag::IN_TRIE }
 }

@@ -1,31 +1,31 @@
-//! Additions of many blocks to a list.
+//! Adds many blocks to a list.
 
 use super::Blocks;
 use crate::block::{BlockId, NULL_BLOCK};
 
-/// Both ends of a list to which blocks are added one after another. The first block that is added at
-/// the front stays the first of the list.
+/// Both ends of a list to which blocks are added one after another. The block that is added first
+/// at the front stays the first of the list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenEnds {
     /// The last block that was added at the front, or the sentinel.
     pub(super) front: u32,
-    /// The block with which `front` is to be joined. `None` if that is not known, since the list was
-    /// empty: then a block at the front is joined with the back at once.
+    /// The block that will be joined with `front`. `None` if it is unknown because the list was
+    /// empty. Then a block at the front is joined with the back at once.
     pub(super) rest: Option<u32>,
     /// The last block at the back, or the sentinel.
     pub(crate) back: u32,
-    /// How many were added at both ends.
+    /// The number of blocks that were added at both ends.
     pub(crate) num_added: usize,
 }
 
 impl OpenEnds {
-    /// The ends of a list before any block is added: `rest` is its first block, `back` its last or the
-    /// sentinel.
+    /// Creates the ends of a list before any block is added. `rest` is its first block, and `back`
+    /// is its last block or the sentinel.
     pub(super) fn new(sentinel: u32, rest: Option<u32>, back: u32) -> Self {
         Self { front: sentinel, rest, back, num_added: 0 }
     }
 
-    /// The back of a list whose last block is this one.
+    /// Creates the back of a list that ends with the block `last`.
     pub(crate) fn back_of(last: u32) -> Self {
         Self { front: NULL_BLOCK, rest: None, back: last, num_added: 0 }
     }
@@ -53,7 +53,7 @@ impl OpenEnds {
         self.num_added += 1;
     }
 
-    /// Whether blocks can be added at the front without a look at the back.
+    /// Returns whether blocks can be added at the front without a look at the back.
     pub(crate) fn is_front_apart(&self) -> bool {
         self.rest.is_some()
     }

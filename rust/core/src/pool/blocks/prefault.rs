@@ -1,22 +1,22 @@
-//! Prefaulted memory. The system maps a page at its first write; for 1,000 pages that takes a
-//! millisecond, so it is done before the first request.
+//! Prefaults memory. The system maps a page at its first write, which takes a millisecond for 1,000
+//! pages. So it is done before the first request.
 
 use std::thread;
 
 use bytemuck::Zeroable;
 
-/// Longer lists are not prefaulted: they take gigabytes.
+/// Longer lists are not prefaulted, because they take gigabytes.
 const MAX_LEN: usize = 1 << 24;
 const PAGE: usize = 4096;
-/// Below this size, in bytes, one thread is done before others begin.
+/// Below this size, in bytes, one thread finishes before other threads start.
 const MIN_SHARED: usize = 8 << 20;
 const MAX_THREADS: usize = 4;
 
-/// Longer lists that are first written to from one end to the other, a few pages in a step, are not
-/// prefaulted.
+/// The limit for lists that are first written in order, a few pages in each step. Longer ones are
+/// not prefaulted.
 const MAX_LEN_IN_ORDER: usize = 1 << 21;
 
-/// Returns zeros to which a fresh pool writes in the order of its blocks, prefaulted if they are few.
+/// Returns zeros that a fresh pool writes in the order of its blocks. Short lists are prefaulted.
 pub(crate) fn zeros_in_order<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     if len > MAX_LEN_IN_ORDER { bytemuck::zeroed_vec(len) } else { zeros(len) }
 }
@@ -30,7 +30,8 @@ pub(crate) fn zeros<T: Zeroable + Copy + Send + Sync>(len: usize) -> Vec<T> {
     zeros
 }
 
-/// Writes to each page, with several threads if there are many, since the system clears each then.
+/// Writes to each page, because the system clears a page at its first write. Many pages are divided
+/// among threads.
 fn touch<T: Zeroable + Send + Sync>(items: &mut [T]) {
     let num_threads = match size_of_val(items) {
         ..MIN_SHARED => 1,
@@ -41,7 +42,7 @@ fn touch<T: Zeroable + Send + Sync>(items: &mut [T]) {
         let mut parts = items.chunks_mut(len);
         let own = parts.next();
         for part in parts {
-            // If no thread can be started, pages are mapped as they are used.
+            // If no thread can be started, the system maps the pages when they are used.
             let _ = thread::Builder::new().spawn_scoped(scope, move || write_to_pages(part));
         }
         own.into_iter().for_each(|part| write_to_pages(part));

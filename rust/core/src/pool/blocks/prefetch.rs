@@ -1,12 +1,11 @@
-//! Prefetch of what hits and releases change.
+//! Prefetches the records that hits and releases change.
 
 use prefetch_index::prefetch_index;
 
 use super::Blocks;
 use crate::block::BlockId;
 
-/// Parts of a list of blocks, one after another, while what is known of those that follow is
-/// prefetched.
+/// Yields the parts of a list of blocks, and prefetches the records of the following parts.
 pub(crate) struct PrefetchedParts<I> {
     parts: I,
     ahead: I,
@@ -30,7 +29,7 @@ impl<'a, I: Iterator<Item = &'a [BlockId]> + Clone> PrefetchedParts<I> {
     }
 }
 
-/// Every fourth block is enough: neighbours mostly share a cache line.
+/// Prefetches every fourth block. This is enough because neighbours mostly share a cache line.
 fn prefetch(blocks: &Blocks, ids: &[BlockId]) {
     let (fours, _) = ids.as_chunks::<4>();
     for &[block, ..] in fours {

@@ -1,4 +1,4 @@
-//! Changes to the references and neighbours of many blocks, one after another.
+//! Changes the references and neighbours of many blocks, one after another.
 
 use super::Blocks;
 use super::fingerprint::Fingerprint;
@@ -6,7 +6,8 @@ use super::flags::flag;
 use super::links::{Links, unlink};
 use crate::block::BlockId;
 
-/// Access to the references, flags and fingerprints of the first `n` blocks, and to all links.
+/// Gives access to the references, flags and fingerprints of the first `n` blocks, and to all
+/// links.
 pub(crate) struct RecordWriter<'a> {
     usage: &'a mut [u32],
     links: &'a mut [Links],
@@ -18,7 +19,7 @@ impl Blocks {
     #[inline]
     pub(crate) fn writer_of_first(&mut self, n: usize) -> RecordWriter<'_> {
         let Self { usage, links, fingerprints, .. } = self;
-        // Shows the compiler that an id below `n` needs no check of its own.
+        // This shows the compiler that an id below `n` needs no check.
         assert!(n <= links.len());
         RecordWriter { usage: &mut usage[..n], links, fingerprints: &fingerprints[..n] }
     }
@@ -32,9 +33,9 @@ impl RecordWriter<'_> {
         unlink(self.links, id);
     }
 
-    /// Removes the last reference to a block that is cached under its own hash alone, and writes its
-    /// own links; the neighbours' links stay as they are. Returns `false`, and changes nothing, for any
-    /// other block.
+    /// Removes the last reference to a block that is cached only under its own hash, and writes its
+    /// links. Does not change the neighbours' links. For any other block, changes nothing and
+    /// returns `false`.
     #[inline]
     pub(crate) fn release_between(&mut self, prev: u32, id: BlockId, next: u32) -> bool {
         let usage = &mut self.usage[id as usize];

@@ -1,9 +1,10 @@
-//! The loops that change references, links and flags of many blocks at once, when those are allocated,
+//! Loops that change references, links and flags of many blocks at once, when blocks are allocated,
 //! hit or released.
 //!
-//! A loop handles the usual kind of block and stops at any other, which its caller handles, so that it
-//! stays short. Loops over a run of ids change it as a whole or not at all: the compiler turns them
-//! into vector instructions. The tests compare each with what happens to one block after another.
+//! To stay short, a loop handles only the usual kind of block. It stops at any other block, which
+//! its caller handles. Loops over a run of ids change the whole run or nothing, and the compiler
+//! turns them into vector instructions. The tests compare each loop with changes to one block after
+//! another.
 
 use std::hint::black_box;
 
@@ -17,8 +18,8 @@ use super::{Blocks, SegmentId, key_flags};
 use crate::block::{BlockId, NULL_BLOCK};
 
 impl Blocks {
-    /// Adds a reference to each block. Free blocks have to lie next to `span` in their list, and
-    /// become part of it. Stops at any other free block, or null. Returns how many come before it.
+    /// Adds a reference to each block. Free blocks next to `span` in their list become part of it.
+    /// Stops at any other free block and at the null block. Returns the number of blocks before it.
     pub(crate) fn hit_each(&mut self, ids: &[BlockId], span: &mut ListSpan) -> usize {
         let links = &self.links[..];
         let usage = &mut self.usage[..];
@@ -48,8 +49,8 @@ impl Blocks {
         num_hit
     }
 
-    /// Adds a reference to each block of a run, if all are in use, or all are free and lie side by
-    /// side in their list. Returns the span of those that were free.
+    /// Adds a reference to each block of a run. All must be in use, or all must be free and next to
+    /// each other in their list. Returns the span of the free blocks.
     pub(crate) fn hit_run(&mut self, run: IdRun) -> Option<ListSpan> {
         let usage = run.slice_mut(&mut self.usage)?;
         if usage.iter().fold(0, |any, usage| any | usage) & MAX_REFERENCES == 0 {
@@ -63,7 +64,7 @@ impl Blocks {
         Some(ListSpan::default())
     }
 
-    /// Does what [`Self::hit_run`] does with blocks that are known to be free.
+    /// Does the same as [`Self::hit_run`] for blocks that are known to be free.
     pub(crate) fn hit_free_run(&mut self, run: IdRun) -> Option<ListSpan> {
         let usage = run.slice_mut(&mut self.usage)?;
         let span = ListSpan::of_run(&self.links, run)?;
@@ -71,8 +72,8 @@ impl Blocks {
         Some(span)
     }
 
-    /// Does what [`Self::release_each`] does with the blocks of a run, if the same happens to all.
-    /// Returns whether it was done.
+    /// Does the same as [`Self::release_each`] for the blocks of a run, if all are changed in the
+    /// same way. Returns whether it did.
     pub(crate) fn release_run(
         &mut self,
         run: IdRun,
@@ -94,7 +95,7 @@ impl Blocks {
         usages.iter_mut().for_each(|usage| *usage -= 1);
         let Some(end) = end else { return true };
         if let Some(links) = run.slice_mut(&mut self.links) {
-            // Not known to be zeros, for which the compiler would call a function.
+            // The compiler must not know that these are zeros: for zeros, it would call a function.
             links.fill(black_box(if run.is_ascending() { Links::UP } else { Links::DOWN }));
         }
         join(&mut self.links, *end, run.first);
@@ -103,10 +104,13 @@ impl Blocks {
         true
     }
 
-    /// Drops a reference to each block. Those that are free then are added at the back if they are
-    /// cached under nothing but their own hash, at the front if they are uncached and
-    /// `uncached_first` holds. Stops at any other block that would be free, or null. Returns how many
-    /// come before it.
+    /// Drops a reference to each block. A block that becomes free is added:
+    ///
+    /// - at the back, if it is cached only under its own hash,
+    /// - at the front, if it is uncached and `uncached_first` holds.
+    ///
+    /// Stops before any other block that would become free, and before a null block. Returns the
+    /// number of blocks before it.
     #[inline(never)]
     pub(crate) fn release_each(
         &mut self,
@@ -139,8 +143,8 @@ impl Blocks {
         other.unwrap_or(ids.len())
     }
 
-    /// Drops the only reference to each uncached block, the last of them first, and adds it at the
-    /// front. Stops at any other block. Returns how many are left, from the first on.
+    /// Drops the only reference to each uncached block, from last to first, and adds the block at
+    /// the front. Stops at any other block. Returns the number of blocks that are left.
     pub(crate) fn release_uncached(&mut self, ids: &[BlockId], ends: &mut OpenEnds) -> usize {
         let (usages, links) = (&mut self.usage[..], &mut self.links[..]);
         let mut front = ends.front;
@@ -160,8 +164,8 @@ impl Blocks {
         num_left
     }
 
-    /// Gives free blocks that are neither cached nor pinned their only reference. Writes every other
-    /// block, with `home` of its fingerprint, to `cached`, which has room for all `ids`.
+    /// Gives one reference to each free block that is neither cached nor pinned. Writes every other
+    /// block, with `home` of its fingerprint, to `cached`, which has space for all `ids`.
     pub(crate) fn allocate_uncached<T>(
         &mut self,
         ids: &[BlockId],
@@ -173,8 +177,8 @@ impl Blocks {
         left.unwrap_or_else(|| self.allocate_each_uncached(ids, cached, &home))
     }
 
-    /// Does what [`Self::allocate_uncached`] does with the blocks of a run, if all are plain or none is
-    /// cached.
+    /// Does the same as [`Self::allocate_uncached`] for the blocks of a run, if all are plain or
+    /// none is cached.
     fn allocate_uncached_run<T>(
         &mut self,
         run: IdRun,
@@ -223,8 +227,8 @@ impl Blocks {
         CachedLeft { num_cached, plain, is_any_in_trie: flags & flag::IN_TRIE != 0 }
     }
 
-    /// Flags blocks as cached that are about to get their own hashes. Stops at the null block, and at
-    /// a block that is cached already. Returns how many blocks it flagged.
+    /// Flags blocks as cached that will get their own hashes next. Stops at the null block and at a
+    /// block that is already cached. Returns how many blocks it flagged.
     pub(crate) fn mark_cached(&mut self, ids: &[BlockId], segment: SegmentId) -> usize {
         let flags = key_flags(segment);
         if let Some(run) = IdRun::detect(ids)
@@ -246,11 +250,12 @@ impl Blocks {
     }
 }
 
-/// The cached ones of some free blocks, which are still to be allocated.
+/// The cached blocks among some free blocks. They still have to be allocated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CachedLeft {
     pub num_cached: usize,
-    /// A bit for each of them: whether it serves its own hash, has no other and is not pinned.
+    /// One bit per cached block: whether it serves its own hash, has no other key and is not
+    /// pinned.
     pub plain: u64,
     /// Whether any of them is in the prefix trie.
     pub(crate) is_any_in_trie: bool,
@@ -275,7 +280,7 @@ mod tests {
         flag::CACHED + flag::PINNED + 1,
     ];
 
-    /// A pool of which all blocks are of one usage, but for a few, and its list of free blocks.
+    /// A pool and its list of free blocks. All blocks but a few have the same usage.
     #[derive(Debug)]
     struct World {
         blocks: Blocks,
@@ -302,7 +307,7 @@ mod tests {
         })
     }
 
-    /// At least [`IdRun::MIN_LEN`] ids.
+    /// Generates runs of at least [`IdRun::MIN_LEN`] ids.
     fn runs() -> impl Strategy<Value = Vec<BlockId>> {
         (1..20_u32, IdRun::MIN_LEN as u32..40, any::<bool>()).prop_map(|(first, len, up)| {
             let ids = first..first + len;

@@ -1,5 +1,6 @@
-//! Rings of blocks: each is closed by a sentinel, an id that is no block of the ring. The sentinel of
-//! the free queue is the null block; those of other rings lie behind the last block.
+//! Rings of blocks. Each ring is closed by a sentinel, an id that is not a block of the ring. The
+//! sentinel of the free queue is the null block. Sentinels of other rings are ids after the last
+//! block.
 
 use super::Blocks;
 use super::links::{join, unlink};
@@ -19,7 +20,7 @@ impl Blocks {
         join(&mut self.links, left, right);
     }
 
-    /// Makes a sentinel a ring without blocks.
+    /// Makes a ring without blocks from a sentinel.
     pub(crate) fn make_ring(&mut self, sentinel: u32) {
         self.join(sentinel, sentinel);
     }
@@ -38,7 +39,8 @@ impl Blocks {
         self.prev(sentinel)
     }
 
-    /// Puts a block behind the last of its ring so far, or the sentinel behind the last block.
+    /// Adds a block after the last block of its ring so far. With the sentinel as `next`, closes
+    /// the ring.
     pub(crate) fn append(&mut self, last: u32, next: u32) {
         self.join(last, next);
     }
@@ -53,7 +55,7 @@ impl Blocks {
         unlink(&mut self.links, block);
     }
 
-    /// Moves all blocks of a ring before those of another.
+    /// Moves all blocks of a ring to the front of another ring.
     pub(crate) fn prepend_ring(&mut self, from: u32, to: u32) {
         let (first, last) = (self.next(from), self.prev(from));
         if first == from {
@@ -72,8 +74,8 @@ impl Blocks {
     }
 }
 
-/// The free blocks: all rings one after another, in the order of their sentinels. Those of the free
-/// queue come first, then those of the pinned tier.
+/// Iterates over the free blocks: all rings one after another, in the order of their sentinels.
+/// Blocks of the free queue come first, then blocks of the pinned tier.
 impl Blocks {
     /// Returns the first free block.
     pub fn first_free(&self) -> Option<BlockId> {
@@ -86,12 +88,12 @@ impl Blocks {
         last.find(|&id| self.is_block(id))
     }
 
-    /// Returns the free blocks from one on.
+    /// Returns the free blocks from `first` on.
     pub fn free_from(&self, first: Option<BlockId>) -> impl Iterator<Item = BlockId> + '_ {
         std::iter::successors(first, |&block| self.free_after(block))
     }
 
-    /// Returns the free block behind another.
+    /// Returns the free block after another.
     pub fn free_after(&self, id: BlockId) -> Option<BlockId> {
         let next = self.next(id);
         if self.is_block(next) {
@@ -115,7 +117,7 @@ impl Blocks {
         id != NULL_BLOCK && (id as usize) < self.len()
     }
 
-    /// Returns the sentinels, which ascend.
+    /// Returns the sentinels in ascending order.
     fn sentinels(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
         std::iter::once(NULL_BLOCK).chain(self.len() as u32..self.links.len() as u32)
     }

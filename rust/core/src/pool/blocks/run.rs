@@ -1,8 +1,9 @@
-//! Runs: ids that go up by one, or down by one, from each to the next.
+//! Runs: lists of ids that go up by one, or down by one, from each to the next.
 //!
-//! Blocks that are allocated one after another mostly are a run, since the free queue of a fresh pool
-//! is in order of ids and requests release their blocks in the opposite order. What happens to all
-//! blocks of a run alike is a loop over consecutive items, without a look-up for each.
+//! Blocks that are allocated one after another are mostly a run. The free queue of a fresh pool is
+//! in order of ids, and requests release their blocks in the opposite order. If all blocks of a run
+//! are changed in the same way, a loop over consecutive items is enough, without a look-up for each
+//! block.
 
 use std::ops::Range;
 
@@ -23,22 +24,23 @@ pub(crate) struct IdRun {
 }
 
 impl IdRun {
-    /// Length from which a run is handled as one.
+    /// The length from which a run is handled as one.
     pub(crate) const MIN_LEN: usize = 32;
 
-    /// The run of the ids of a [`Part::Run`].
+    /// Returns the run of the ids of a [`Part::Run`].
     #[inline]
     pub(crate) fn of(ids: &[u32]) -> Self {
         Self { first: ids[0], last: ids[ids.len() - 1] }
     }
 
-    /// Returns the run that these ids are, if they are one of at least [`Self::MIN_LEN`].
+    /// Returns the run that these ids form; `None` if they form none of at least [`Self::MIN_LEN`]
+    /// ids.
     #[inline]
     pub(crate) fn detect(ids: &[u32]) -> Option<Self> {
         (ids.len() >= Self::MIN_LEN && step_of_run(ids).is_some()).then(|| Self::of(ids))
     }
 
-    /// Returns the same ids, the last first.
+    /// Returns the same ids in reverse order.
     #[inline]
     pub(crate) fn reversed(self) -> Self {
         Self { first: self.last, last: self.first }
@@ -49,7 +51,7 @@ impl IdRun {
         self.first.abs_diff(self.last) as usize + 1
     }
 
-    /// Returns the least and the largest id.
+    /// Returns the smallest and the largest id.
     #[inline]
     pub(crate) fn bounds(self) -> (u32, u32) {
         (self.first.min(self.last), self.first.max(self.last))
@@ -61,13 +63,13 @@ impl IdRun {
     }
 
     /// Returns the items with these ids, in the order of `list`; `None` if one of them is the null
-    /// block's.
+    /// block's item.
     #[inline]
     pub(crate) fn slice_mut<T>(self, list: &mut [T]) -> Option<&mut [T]> {
         Some(&mut list[self.range()?])
     }
 
-    /// Returns what [`Self::slice_mut`] returns, to be read.
+    /// Returns the same items as [`Self::slice_mut`], for reading.
     #[inline]
     pub(crate) fn slice<T>(self, list: &[T]) -> Option<&[T]> {
         Some(&list[self.range()?])
@@ -80,18 +82,18 @@ impl IdRun {
     }
 }
 
-/// The parts of a list in their order: runs of at least `least` ids, and what is between them. Some
-/// runs of fewer than 63 ids are overlooked.
+/// The parts of a list in their order: runs of at least `least` ids, and the ids between the runs.
+/// Some runs of fewer than 63 ids are not detected.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     rest: &'a [u32],
     least: usize,
-    /// The length of the run that `rest` begins with; 0 where it is unknown.
+    /// The length of the run at the start of `rest`; 0 if it is unknown.
     run: usize,
 }
 
 impl<'a> Parts<'a> {
-    /// The parts of `ids`.
+    /// Creates the parts of `ids`.
     pub fn of(ids: &'a [u32], least: usize) -> Self {
         Self { rest: ids, least: least.max(2), run: 0 }
     }
@@ -120,8 +122,8 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// Returns the first run of at least `least` ids that fills one of the list's windows of 32, as every
-/// run of 63 does; an empty range behind the last id if there is none.
+/// Returns the first run of at least `least` ids that fills one of the list's windows of 32 ids.
+/// Every run of 63 ids fills one. If no run does, returns an empty range after the last id.
 #[inline]
 fn first_run(ids: &[u32], least: usize) -> Range<usize> {
     let end = ids.len();
@@ -141,7 +143,7 @@ fn first_run(ids: &[u32], least: usize) -> Range<usize> {
     run.unwrap_or(end..end)
 }
 
-/// Returns the step from id to id in a list of at least two, if it is a run.
+/// Returns the step from each id to the next, if the list is a run. It must have at least two ids.
 #[inline]
 fn step_of_run(ids: &[u32]) -> Option<u32> {
     let step = ids[1].wrapping_sub(ids[0]);
@@ -152,16 +154,16 @@ fn step_of_run(ids: &[u32]) -> Option<u32> {
 
 const WINDOW: usize = 32;
 
-/// Returns the run that a part of it is in.
+/// Returns the whole run that contains `part`.
 fn run_around(ids: &[u32], part: Range<usize>, step: u32) -> Range<usize> {
     let first = part.start - num_steps_before(&ids[..=part.start], step);
     first..part.end + num_steps(&ids[part.end - 1..], step)
 }
 
-/// Ids that are compared at once, of runs that may be short.
+/// The number of ids that are compared at once in runs that can be short.
 const FEW: usize = 8;
 
-/// Returns how often one step leads from id to id.
+/// Returns how many ids, from the first on, are followed by the id one `step` away.
 fn num_steps(ids: &[u32], step: u32) -> usize {
     let num_many = num_whole::<WINDOW>(ids, step);
     let num_some = num_many + num_whole::<FEW>(&ids[num_many..], step);
@@ -170,13 +172,13 @@ fn num_steps(ids: &[u32], step: u32) -> usize {
     num_some + steps.take_while(|(a, b)| b.wrapping_sub(**a) == step).count()
 }
 
-/// Returns what [`num_steps`] returns, rounded down to a multiple of `N`.
+/// Returns the result of [`num_steps`], rounded down to a multiple of `N`.
 fn num_whole<const N: usize>(ids: &[u32], step: u32) -> usize {
     let batches = ids.windows(N + 1).step_by(N);
     batches.take_while(|batch| are_steps(batch, step)).count() * N
 }
 
-/// Returns how often one step leads from id to id up to the last.
+/// Returns how many ids, from the last backwards, are preceded by the id one `step` before.
 fn num_steps_before(ids: &[u32], step: u32) -> usize {
     let batches = ids.windows(FEW + 1).rev().step_by(FEW);
     let num_whole = batches.take_while(|batch| are_steps(batch, step)).count() * FEW;
@@ -185,7 +187,8 @@ fn num_steps_before(ids: &[u32], step: u32) -> usize {
     num_whole + steps.take_while(|(b, a)| b.wrapping_sub(**a) == step).count()
 }
 
-/// Compares all at once, which is several times as fast as one by one.
+/// Returns whether every id is one `step` after the one before. It compares all at once, which is
+/// several times faster than one by one.
 #[inline]
 fn are_steps(ids: &[u32], step: u32) -> bool {
     let steps = ids.iter().zip(&ids[1..]);
@@ -240,7 +243,7 @@ mod tests {
                 let longest = longest.unwrap_or(1);
                 match part {
                     Part::Run(_) => prop_assert!(longest == own.len() && longest >= least),
-                    // A run may begin with the last number of the one before.
+                    // A run can start with the last id of the part before.
                     Part::Scattered(_) => prop_assert!(longest <= least.max(63)),
                 }
             }

@@ -1,28 +1,28 @@
-//! Keys of blocks beside their own hash.
+//! Alias keys: keys that blocks have in addition to their own hash.
 
 use super::line::Entry;
 use crate::block::{BlockId, CacheKey, MAX_BLOCKS};
 
-/// Keys of blocks beside their own hash: a prompt may end inside a block that is cached as a whole.
-/// They are few, so they are kept apart.
+/// The alias keys of blocks. A prompt can end inside a block that is cached as a whole. Alias keys
+/// are few, so they are kept separately.
 #[derive(Clone, Debug, Default)]
 pub struct AliasKeys {
     keys: Vec<(CacheKey, BlockId)>,
     vacant: Vec<Entry>,
     by_block: hashbrown::HashMap<BlockId, Vec<Entry>, foldhash::fast::FixedState>,
-    /// Blocks whose alias keys changed, if changes are tracked.
+    /// The blocks whose alias keys changed, if changes are tracked.
     changed: Option<Vec<BlockId>>,
 }
 
 impl AliasKeys {
     const TAG: Entry = MAX_BLOCKS as Entry;
 
-    /// Whether an entry of the table is an alias key.
+    /// Returns whether an entry of the table is an alias key.
     pub(super) fn is_alias(entry: Entry) -> bool {
         entry & Self::TAG != 0
     }
 
-    /// Returns the block of an entry, alias key or not.
+    /// Returns the block of an entry. The entry can be an alias key.
     pub(super) fn block_of(&self, entry: Entry) -> BlockId {
         match Self::is_alias(entry) {
             true => self.keys[(entry ^ Self::TAG) as usize].1,
@@ -43,17 +43,19 @@ impl AliasKeys {
         self.by_block.get(&block).into_iter().flatten().map(|&entry| self.key(entry))
     }
 
-    /// Number of blocks that have alias keys.
+    /// Returns the number of blocks that have alias keys.
     pub(super) fn num_blocks(&self) -> usize {
         self.by_block.len()
     }
 
-    /// Starts to track which blocks' alias keys change. All that have some count as changed.
+    /// Starts to track which blocks' alias keys change. All blocks that have alias keys now count
+    /// as changed.
     pub fn track_changes(&mut self) {
         self.changed = Some(self.by_block.keys().copied().collect());
     }
 
-    /// Whether any block's alias keys changed since the last call of [`Self::take_changed`].
+    /// Returns whether any block's alias keys changed since the last call of
+    /// [`Self::take_changed`].
     #[inline]
     pub fn has_changed(&self) -> bool {
         self.changed.as_ref().is_some_and(|changed| !changed.is_empty())

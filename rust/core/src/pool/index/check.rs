@@ -1,4 +1,4 @@
-//! Invariants of the index.
+//! Checks the invariants of the index.
 
 use super::PrefixIndex;
 use super::trie::TrieBlock;
@@ -10,7 +10,8 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 impl PrefixIndex {
-    /// Checks that each key is served by exactly one block that has it, and that counts are right.
+    /// Checks that each key is served by exactly one block, that this block has the key, and that
+    /// counts are right.
     pub(crate) fn check(&self, blocks: &Blocks) -> Result<(), String> {
         let mut entries = 0;
         let mut served = 0;

@@ -1,30 +1,31 @@
-//! The look-up of one hash after another.
+//! Looks up one hash after another.
 
 use super::PrefixIndex;
 use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 
-/// Looks up the hashes of a prefix in one group. Blocks that were allocated together have ids a step
-/// apart, so the next block is guessed and checked before the table is read.
+/// Looks up the hashes of a prefix in one group. The ids of blocks that were allocated together
+/// mostly differ by the same step. So the cursor guesses the next block and checks it before it
+/// reads the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PrefixCursor {
     group: GroupId,
     last: BlockId,
     step: u32,
-    /// Whether the blocks lie anywhere, so that guessing them is in vain.
+    /// Whether the ids follow no step, so that guesses are useless.
     is_scattered: bool,
     num_announced: usize,
-    /// Of those announced, how many were not where they were guessed.
+    /// The number of announced hashes for which the guess was wrong.
     num_wrong: usize,
 }
 
 impl PrefixCursor {
-    /// A cursor for one group.
+    /// Creates a cursor for one group.
     pub(crate) fn new(group: GroupId) -> Self {
         Self::after(group, None)
     }
 
-    /// A cursor for one group that goes on after a block.
+    /// Creates a cursor for one group that continues after a block.
     pub(crate) fn after(group: GroupId, last: Option<BlockId>) -> Self {
         Self {
             group,
@@ -36,8 +37,8 @@ impl PrefixCursor {
         }
     }
 
-    /// Announces the next hashes. If most of the blocks announced before were not where they were
-    /// guessed, prefetches what these hashes find.
+    /// Announces the next hashes. If most guesses for the previous hashes were wrong, prefetches
+    /// the blocks of these hashes.
     pub(crate) fn announce(&mut self, index: &PrefixIndex, blocks: &Blocks, hashes: &[BlockHash]) {
         self.is_scattered = self.num_wrong > self.num_announced / 2;
         self.num_announced = hashes.len();

@@ -1,4 +1,4 @@
-//! Duplicates: entries whose key another entry serves.
+//! Duplicates: entries whose key is served by another entry.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::line::Entry;
 #[derive(Debug, Default)]
 pub(super) struct Duplicates(hashbrown::HashMap<Entry, Entries, foldhash::fast::FixedState>);
 
-/// At least one entry. A single one, as is usual, needs no memory of its own.
+/// At least one entry. The usual single entry needs no allocated memory.
 #[derive(Debug)]
 enum Entries {
     One(Entry),
@@ -20,7 +20,7 @@ impl Duplicates {
         self.0.is_empty()
     }
 
-    /// Whether an entry has a duplicate.
+    /// Returns whether an entry has a duplicate.
     pub(super) fn has(&self, first: Entry) -> bool {
         self.0.contains_key(&first)
     }
@@ -40,8 +40,8 @@ impl Duplicates {
         entries.and_modify(|entries| entries.push(entry)).or_insert(Entries::One(entry));
     }
 
-    /// Removes an entry that served its key. Returns the next duplicate, which has the others from now
-    /// on.
+    /// Removes an entry that served its key. Returns its next duplicate, which takes over the other
+    /// duplicates.
     pub(super) fn replace(&mut self, first: Entry) -> Option<Entry> {
         match self.0.remove(&first)? {
             Entries::One(next_duplicate) => Some(next_duplicate),

@@ -1,4 +1,5 @@
-//! Keys leave the index when their blocks are allocated anew, get other keys or are evicted by id.
+//! Removes keys from the index when their blocks are allocated again, get other keys or are evicted
+//! by id.
 
 use super::aliases::AliasKeys;
 use super::removals::RemovedKey;
@@ -8,7 +9,7 @@ use crate::block::{BlockId, CacheKey, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, CachedLeft};
 use crate::pool::event::Event;
 
-/// How many cached blocks lost their keys because they were allocated.
+/// Counts cached blocks that lost their keys because they were allocated.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     total: u64,
@@ -16,7 +17,7 @@ pub(super) struct Evictions {
 }
 
 impl PrefixIndex {
-    /// Removes the keys of free blocks, up to [`HashTable::BATCH`] of them, and gives each block its
+    /// Removes the keys of free blocks, up to [`HashTable::BATCH`] of them. Gives each block its
     /// only reference.
     pub(crate) fn evict(&mut self, blocks: &mut Blocks, batch: &[BlockId]) {
         let mut cached = [(NULL_BLOCK, Home::default()); HashTable::BATCH];
@@ -41,7 +42,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Evicts blocks that serve their only key, up to one that has duplicates. Returns how many.
+    /// Evicts blocks that serve their only key, up to the first block that has duplicates. Returns
+    /// the number of evicted blocks.
     fn evict_plain(
         &mut self,
         blocks: &mut Blocks,
@@ -71,12 +73,12 @@ impl PrefixIndex {
         self.evictions.total
     }
 
-    /// Returns the evictions of each group since [`Self::count_evictions_by_group`].
+    /// Returns the evictions of each group since [`Self::count_evictions_by_group`] was called.
     pub(crate) fn evictions_by_group(&self) -> Option<&[u64]> {
         self.evictions.by_group.as_deref()
     }
 
-    /// Counts evictions by group from now on.
+    /// Starts to count evictions by group.
     pub fn count_evictions_by_group(&mut self) {
         let num_groups = self.layout.num_groups();
         self.evictions.by_group.get_or_insert_with(|| vec![0; num_groups]);
@@ -95,7 +97,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Removes every key of a block, each with an event.
+    /// Removes every key of a block and creates an event for each.
     pub(crate) fn remove_keys(&mut self, blocks: &mut Blocks, block: BlockId) {
         self.cut_at(blocks, block);
         if blocks.has_plain_key(block) {
@@ -109,14 +111,14 @@ impl PrefixIndex {
         }
     }
 
-    /// Removes every key of a block without an event.
+    /// Removes every key of a block and creates no event.
     pub(crate) fn remove_keys_silently(&mut self, blocks: &mut Blocks, block: BlockId) {
         let events = std::mem::take(&mut self.events);
         self.remove_keys(blocks, block);
         self.events = events;
     }
 
-    /// Removes from the table the only key of a block, which served it.
+    /// Removes a block's only key from the table. The block must have served the key.
     #[inline]
     fn remove_plain_key(&mut self, blocks: &mut Blocks, block: BlockId) {
         let home = self.table.home(blocks.fingerprint(block));
@@ -152,7 +154,8 @@ impl PrefixIndex {
         self.report_removal(blocks, block, key, next_duplicate);
     }
 
-    /// A key of a block has left the table; `next_duplicate` serves it from now on.
+    /// Reports that a key of a block was removed from the table. `next_duplicate` serves the key
+    /// from now on.
     fn report_removal(
         &mut self,
         blocks: &mut Blocks,

@@ -1,26 +1,27 @@
-//! A cache of what the fingerprints of a request's hashes have in common in all groups, because groups
-//! of one block size cache the same hashes one group after another.
+//! A cache of the fingerprint bits that a request's hashes share in all groups. Groups with the
+//! same block size cache the same hashes, one group after another.
 
 use crate::pool::blocks::{FullBlocks, KeyLayout};
 
-/// The bits of consecutive blocks of one request.
+/// The fingerprint bits of consecutive blocks of one request.
 #[derive(Debug, Default)]
 pub(crate) struct HashCache {
     is_kept: bool,
     block_size: usize,
-    /// Position of the first of the blocks in the request.
+    /// The position of the first of these blocks in the request.
     first_position: usize,
     bits: Vec<u32>,
 }
 
 impl HashCache {
-    /// Empties the cache. While it is kept from then on, all batches must be of one request.
+    /// Empties the cache and switches it on or off. While it is on, all batches must be from one
+    /// request.
     pub(crate) fn keep(&mut self, on: bool) {
         self.is_kept = on;
         self.bits.clear();
     }
 
-    /// Returns the bits of a batch's hashes, one for each block; `None` where they are not kept.
+    /// Returns the bits of a batch's hashes, one item per block; `None` if the cache is off.
     pub(super) fn of(&mut self, batch: &FullBlocks<'_>) -> Option<&[u32]> {
         if !self.is_kept {
             return None;
@@ -54,7 +55,7 @@ mod tests {
     use crate::block::{BlockHash, BlockId};
     use crate::pool::blocks::NO_SEGMENT;
 
-    /// Blocks `first..end` of a request, of one hash or of two each.
+    /// Returns the blocks `first..end` of a request, with one or two hashes each.
     fn batch<'a>(
         hashes: &'a [BlockHash],
         blocks: &'a [BlockId],

@@ -1,4 +1,4 @@
-//! Keys enter the index when blocks are cached.
+//! Adds keys to the index when blocks are cached.
 
 use std::ops::Range;
 
@@ -8,9 +8,11 @@ use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, Fingerprint, FullBlocks, NO_SEGMENT};
 
 impl PrefixIndex {
-    /// Caches full blocks of a group under their hashes, up to [`HashTable::BATCH`] of them, in place
-    /// of the keys that they had before. Passes over null blocks. Calls `on_duplicate` with the block
-    /// that serves a key and the block that has become its duplicate. Returns whether there was none.
+    /// Caches full blocks of a group under their hashes, up to [`HashTable::BATCH`] of them. The
+    /// hashes replace the keys that the blocks had before. Null blocks are skipped.
+    ///
+    /// If a block becomes a duplicate, calls `on_duplicate` with the block that serves the key and
+    /// with the duplicate. Returns whether no block became a duplicate.
     pub(crate) fn cache_batch(
         &mut self,
         blocks: &mut Blocks,
@@ -20,7 +22,7 @@ impl PrefixIndex {
         let mut homes = [Home::default(); HashTable::BATCH];
         let homes = &mut homes[..batch.blocks.len()];
         self.find_homes(batch, homes);
-        // Blocks before `marked` that are not cached yet are marked as if they were.
+        // The blocks before `marked` that are not cached yet are already marked as cached.
         let (mut next, mut marked) = (0, 0);
         let mut all_serve = true;
         loop {
@@ -42,7 +44,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Finds where the keys of a batch go, and prefetches what is there.
+    /// Finds the places of a batch's keys in the table and prefetches them.
     fn find_homes(&mut self, batch: &FullBlocks<'_>, homes: &mut [Home]) {
         let Self { hash_cache, table, layout, .. } = self;
         if let Some(bits) = hash_cache.of(batch) {
@@ -70,8 +72,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Caches marked blocks of a batch, up to one for which writing its key down is not enough.
-    /// Returns how many.
+    /// Caches marked blocks of a batch. Stops at the first block for which it is not enough to
+    /// write its key. Returns the number of cached blocks.
     #[inline(always)]
     fn cache_marked(
         &mut self,
@@ -89,7 +91,7 @@ impl PrefixIndex {
         num_done
     }
 
-    /// Caches one block of a batch. Returns the block that serves the key, if another one does.
+    /// Caches one block of a batch. Returns the block that serves the key, if it is another one.
     fn cache_one(
         &mut self,
         blocks: &mut Blocks,
@@ -111,7 +113,8 @@ impl PrefixIndex {
         first
     }
 
-    /// Enters the own key of a block. Returns the block that serves the key, if another one does.
+    /// Adds a block's own key to the table. Returns the block that serves the key, if it is another
+    /// one.
     fn insert_own_key(&mut self, blocks: &mut Blocks, block: BlockId) -> Option<BlockId> {
         self.num_cached += 1;
         self.version += 1;
@@ -137,8 +140,9 @@ impl PrefixIndex {
         )
     }
 
-    /// Caches a block under a key: as its own if it has none, as an alias otherwise. `num_tokens` is
-    /// the length of the prefix that the key stands for. Returns whether it is the block's own key.
+    /// Caches a block under a key. The key becomes the block's own if it has none, otherwise an
+    /// alias. `num_tokens` is the length of the key's prefix. Returns whether the key became the
+    /// block's own.
     pub(crate) fn insert(
         &mut self,
         blocks: &mut Blocks,
@@ -160,7 +164,7 @@ impl PrefixIndex {
         is_own
     }
 
-    /// Gives every key of a block to another block, which has none. There is no event.
+    /// Moves every key of a block to another block, which has none. Creates no event.
     pub(crate) fn move_keys(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
         debug_assert!(!blocks.is_cached(to));
         let num_tokens = blocks.last_hash_num_tokens(from);

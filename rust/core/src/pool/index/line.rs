@@ -5,10 +5,10 @@ use bytemuck::{Pod, Zeroable};
 use super::line_layout::{LINE_LEN, home_slot};
 use crate::pool::blocks::Fingerprint;
 
-/// What the table points at: a block, or an alias key of a block. Never 0.
+/// The content of a slot: a block, or an alias key of a block. Never 0.
 pub(super) type Entry = u32;
 
-/// What stands in an empty slot.
+/// The entry of an empty slot.
 pub(super) const NONE: Entry = 0;
 
 /// Eight slots of a hash table: one cache line.
@@ -16,13 +16,14 @@ pub(super) const NONE: Entry = 0;
 #[repr(C)]
 pub(super) struct Line {
     pub(super) fingerprints: [u32; LINE_LEN],
-    /// Entries; 0 where a slot is empty.
+    /// The entries; 0 in an empty slot.
     pub(super) entries: [u32; LINE_LEN],
 }
 
-/// The searches compare all slots at once, without a branch for each.
+/// Searches a line. The searches compare all slots at once, without a branch for each.
 impl Line {
-    /// Whether a slot may have an entry with this fingerprint. One of 0 seems to be in empty slots.
+    /// Returns whether a slot can have an entry with this fingerprint. Empty slots seem to have the
+    /// fingerprint 0.
     #[inline]
     fn may_have(&self, fp: Fingerprint) -> bool {
         self.fingerprints.iter().fold(false, |any, &other| any | (other == fp.0))
@@ -41,8 +42,8 @@ impl Line {
         candidates.find(|&(_, entry)| is_match(entry)).map(|(_, entry)| entry)
     }
 
-    /// Returns an empty slot: the home slot of the key, or the last of the line, where fewer keys are at
-    /// home.
+    /// Returns an empty slot: the key's home slot, or else the last empty slot of the line. Fewer
+    /// keys have their home slot at the end of a line.
     #[inline]
     pub(super) fn empty_slot(&self, fp: Fingerprint) -> Option<usize> {
         match self.entries[home_slot(fp)] {
@@ -51,8 +52,8 @@ impl Line {
         }
     }
 
-    /// Puts an entry into an empty slot, if there is one and no slot may have an entry with this
-    /// fingerprint. Returns whether it was done.
+    /// Puts an entry into an empty slot. Does nothing if no slot is empty, or if a slot can have an
+    /// entry with this fingerprint. Returns whether it did.
     #[inline]
     pub(super) fn enter(&mut self, fp: Fingerprint, entry: Entry) -> bool {
         if self.may_have(fp) {
@@ -63,7 +64,7 @@ impl Line {
         true
     }
 
-    /// Removes an entry. Returns whether it was on the line.
+    /// Removes an entry. Returns whether the line had it.
     #[inline]
     pub(super) fn leave(&mut self, fp: Fingerprint, entry: Entry) -> bool {
         let is_home = self.entries[home_slot(fp)] == entry;
@@ -81,7 +82,7 @@ impl Line {
         last_bit.map(|bit| (bit / u8::BITS) as usize)
     }
 
-    /// Removes what is in a slot, and its fingerprint, which would stand in the way of its key.
+    /// Empties a slot. Also clears its fingerprint, which would block the insertion of its key.
     #[inline]
     pub(super) fn empty(&mut self, slot: usize) {
         self.put(slot, Fingerprint(0), NONE);

@@ -1,18 +1,18 @@
-//! Where in the hash table a key belongs.
+//! Determines where in the hash table a key belongs.
 //!
-//! The keys of one hash in several groups are inserted, looked up and evicted together, so they
-//! belong to one line, or to lines side by side.
+//! The keys of one hash in several groups are inserted, looked up and evicted together. So they
+//! belong to one line, or to neighbouring lines.
 
 use crate::pool::blocks::{Fingerprint, KeyLayout};
 
-/// Slots on a line.
+/// The number of slots on a line.
 pub(super) const LINE_LEN: usize = 8;
 
-/// log2 of how many groups' keys of one hash share a line, where lines are rarely full. Few, so that
-/// several hashes fit on a line.
+/// log2 of the number of groups whose keys of one hash share a line, if lines are rarely full. It
+/// is small, so that several hashes fit on a line.
 const SHIFT: u32 = 1;
 
-/// The line where the table looks for a key first, until it grows.
+/// The line where the table looks for a key first. It is valid until the table grows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Home {
     pub(super) fingerprint: Fingerprint,
@@ -24,16 +24,16 @@ pub(super) struct Home {
 pub(super) struct LineLayout {
     group_mask: u32,
     shift: u32,
-    /// Lines that a key of the first group can belong to. Behind them are lines for the groups that
-    /// do not fit on the last.
+    /// The number of lines to which a key of the first group can belong. More lines follow, for
+    /// groups that do not fit on the last one.
     num_homes: usize,
 }
 
 impl LineLayout {
-    /// The layout for up to `capacity` distinct keys.
+    /// Creates the layout for up to `capacity` distinct keys.
     pub(super) fn new(keys: KeyLayout, capacity: usize) -> Self {
-        // Small tables have eight slots a key, so that hardly any line is full. Large ones have two:
-        // with 1.4, most of the time went into full lines.
+        // Small tables have eight slots per key, so that hardly any line is full. Large tables have
+        // two: with 1.4, most of the time was spent on full lines.
         let (num_slots, shift) = match capacity {
             0..Self::LARGE => ((capacity + 1) * LINE_LEN, SHIFT),
             _ => (capacity * 2 + LINE_LEN, 0),
@@ -41,11 +41,11 @@ impl LineLayout {
         Self { group_mask: keys.group_mask(), shift, num_homes: num_slots.div_ceil(LINE_LEN) }
     }
 
-    /// Capacity from which a table is dense. Each key of a hash has a line of its own then, so that
-    /// lines fill evenly and few overflow.
+    /// The capacity from which a table is dense. Then each group's key of a hash has its own line,
+    /// so that lines fill evenly and few overflow.
     pub(super) const LARGE: usize = 1 << 20;
 
-    /// Whether lines are often full.
+    /// Returns whether lines are often full.
     pub(super) fn is_dense(&self) -> bool {
         self.shift < SHIFT
     }
@@ -54,7 +54,7 @@ impl LineLayout {
         self.num_homes + (self.group_mask >> self.shift) as usize
     }
 
-    /// Returns the line that a key belongs to.
+    /// Returns the line to which a key belongs.
     #[inline]
     pub(super) fn home(&self, Fingerprint(bits): Fingerprint) -> usize {
         let hash = u64::from(bits & !self.group_mask);
@@ -62,14 +62,15 @@ impl LineLayout {
         first + ((bits & self.group_mask) >> self.shift) as usize
     }
 
-    /// Returns the line where the search for a key goes on if its home is full.
+    /// Returns the line where the search for a key continues if its home is full.
     pub(super) fn second(&self, Fingerprint(bits): Fingerprint) -> usize {
         let mixed = (bits & !self.group_mask).wrapping_mul(0x9e37_79b1) & !self.group_mask;
         self.home(Fingerprint(mixed | bits & self.group_mask))
     }
 }
 
-/// Returns the slot on a line where a key is looked for first: another one for each of a few groups.
+/// Returns the slot on a line where a key is looked for first. Up to eight groups have different
+/// slots.
 #[inline]
 pub(super) fn home_slot(Fingerprint(bits): Fingerprint) -> usize {
     bits as usize % LINE_LEN

@@ -1,7 +1,8 @@
-//! The memory of a large hash table: zeroed, prefaulted, and in huge pages where the system has them.
+//! The memory of a large hash table. It is zeroed and prefaulted, and in huge pages if the system
+//! has them.
 //!
-//! A table is written at random places, so with lazily mapped memory the first requests would pay for
-//! thousands of page faults each. Prefaulting takes about 0.3 ms per MB.
+//! A table is written at random places. With lazily mapped memory, each of the first requests would
+//! cause thousands of page faults. Prefaulting takes about 0.3 ms per MB.
 
 use std::ops::{Deref, DerefMut};
 
@@ -12,9 +13,9 @@ use super::line::Line;
 /// A fixed number of lines.
 #[derive(Debug)]
 pub(super) enum Lines {
-    /// Small tables, and systems without such a mapping.
+    /// The memory of small tables, and of systems without such a mapping.
     Heap(Vec<Line>),
-    /// Large tables.
+    /// The memory of large tables.
     Mapped(MmapMut),
 }
 
@@ -22,12 +23,12 @@ impl Lines {
     /// Below this size, in bytes, page faults are too few to matter.
     const MIN_MAPPED: usize = 1 << 20;
 
-    /// Empty lines.
+    /// Creates empty lines.
     pub(super) fn zeroed(len: usize) -> Self {
         let size = len * size_of::<Line>();
         match (size >= Self::MIN_MAPPED).then(|| MmapMut::map_anon(size)) {
             Some(Ok(map)) => {
-                // A system that refuses either maps the pages when they are used.
+                // If the system refuses the advice, it maps the pages when they are used.
                 #[cfg(target_os = "linux")]
                 for advice in [memmap2::Advice::HugePage, memmap2::Advice::PopulateWrite] {
                     let _ = map.advise(advice);

@@ -1,5 +1,5 @@
-//! Which block serves a key: the hash table of the prefix cache, alias keys, and the trie that finds
-//! the blocks of a prefix side by side.
+//! The prefix index: finds the block that serves a key. It has the hash table of the prefix cache,
+//! alias keys, and a trie that stores the blocks of a prefix side by side.
 
 mod check;
 mod cursor;
@@ -38,7 +38,8 @@ use super::event::{Event, EventLog};
 use crate::block::{BlockId, GroupId};
 use crate::pool::blocks::{Blocks, KeyLayout};
 
-/// Which block serves a key: of the blocks that have it, the one that got it first.
+/// Finds the block that serves a key. If several blocks have the key, the first one that got it
+/// serves it.
 #[derive(Debug)]
 pub struct PrefixIndex {
     layout: KeyLayout,
@@ -54,10 +55,10 @@ pub struct PrefixIndex {
 }
 
 impl PrefixIndex {
-    /// Blocks that are cached or evicted at once, at most.
+    /// The most blocks that are cached or evicted at once.
     pub const BATCH: usize = HashTable::BATCH;
 
-    /// An index for keys of so many blocks.
+    /// Creates an index for keys of `num_blocks` blocks.
     pub(crate) fn new(num_blocks: usize, layout: KeyLayout, with_events: bool) -> Self {
         Self {
             layout,
@@ -73,33 +74,33 @@ impl PrefixIndex {
         }
     }
 
-    /// Number of distinct keys.
+    /// Returns the number of distinct keys.
     pub fn num_keys(&self) -> usize {
         self.table.len()
     }
 
-    /// Number of blocks with at least one key.
+    /// Returns the number of blocks with at least one key.
     pub fn num_cached(&self) -> usize {
         self.num_cached
     }
 
-    /// Changes whenever a key enters or leaves the index: equal versions answer every look-up
-    /// equally.
+    /// Returns the version of the index. It changes whenever a key is added or removed. With equal
+    /// versions, every look-up has the same result.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether keys of a group can be in the index.
+    /// Returns whether the index can have keys of a group.
     pub(crate) fn has_group(&self, group: GroupId) -> bool {
         self.layout.has_group(group)
     }
 
-    /// Groups whose keys can be told apart.
+    /// Returns the number of groups whose keys can be distinguished.
     pub(crate) fn num_groups(&self) -> usize {
         self.layout.num_groups()
     }
 
-    /// Returns which keys left the index.
+    /// Returns the log of keys that were removed from the index.
     pub fn removals(&self) -> &RemovalLog {
         &self.removals
     }
@@ -108,12 +109,12 @@ impl PrefixIndex {
         &mut self.removals
     }
 
-    /// Returns the keys of blocks beside their own.
+    /// Returns the keys that blocks have in addition to their own.
     pub fn alias_keys(&self) -> &AliasKeys {
         &self.alias_keys
     }
 
-    /// Returns the keys of blocks beside their own.
+    /// Returns the keys that blocks have in addition to their own, for changes.
     pub fn alias_keys_mut(&mut self) -> &mut AliasKeys {
         &mut self.alias_keys
     }
@@ -122,12 +123,12 @@ impl PrefixIndex {
         &mut self.hash_cache
     }
 
-    /// Returns the events that have not been handed out.
+    /// Returns the events that were not taken yet.
     pub fn events(&self) -> &EventLog {
         &self.events
     }
 
-    /// Returns the events that have not been handed out.
+    /// Returns the events that were not taken yet, for changes.
     pub fn events_mut(&mut self) -> &mut EventLog {
         &mut self.events
     }

@@ -1,5 +1,5 @@
-//! Cached blocks enter the prefix trie and leave it; look-ups of long prefixes follow it in place of
-//! the table.
+//! Adds cached blocks to the prefix trie and removes them. Look-ups of long prefixes use the trie
+//! instead of the table.
 
 use super::trie::{PrefixTrie, TrieBlock, TriePath};
 use super::{Home, PrefixIndex};
@@ -7,17 +7,18 @@ use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, FullBlocks, NO_SEGMENT, SegmentId};
 
 impl PrefixIndex {
-    /// The length, in hashes, from which prefixes enter the trie at all.
+    /// The smallest length, in hashes, of prefixes in the trie.
     pub(crate) const MIN_TRIE_HASHES: usize = PrefixTrie::MIN_HASHES;
 
-    /// Returns the length, in hashes, from which prefixes enter the trie now.
+    /// Returns the smallest length, in hashes, of prefixes that are added to the trie now. It grows
+    /// when segment ids are scarce.
     pub(crate) fn min_trie_hashes(&self) -> usize {
         self.trie.min_hashes()
     }
 
-    /// Returns the segment for blocks that are about to be cached from position `first` on. `before`
-    /// is the hash of the block before them, with the block that likely serves it. Each hash must
-    /// determine all before it.
+    /// Returns the segment for blocks that will be cached from position `first` on. `before` is the
+    /// hash of the block before them, with the block that probably serves it. Each hash must
+    /// determine all hashes before it.
     pub(crate) fn open_segment(
         &mut self,
         blocks: &Blocks,
@@ -37,8 +38,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Adds blocks that were just cached to the segment that was opened for them. `all_serve` is
-    /// whether none of them is a duplicate.
+    /// Adds newly cached blocks to the segment that was opened for them. `all_serve` is true if
+    /// none of them is a duplicate.
     pub(crate) fn add_to_trie(
         &mut self,
         blocks: &mut Blocks,
@@ -52,7 +53,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Adds, for one key after the other, the block that serves it.
+    /// Adds the blocks that serve the keys, one key after another.
     #[cold]
     fn add_each_to_trie(&mut self, blocks: &mut Blocks, cached: &FullBlocks<'_>) {
         let mut segment = cached.segment;
@@ -72,13 +73,13 @@ impl PrefixIndex {
         self.trie.close(segment);
     }
 
-    /// Returns the block that serves a key as its own.
+    /// Returns the block that serves a key as its own key.
     fn find_own(&self, blocks: &Blocks, key: &CacheKey) -> Option<BlockId> {
         self.find(blocks, key).filter(|&block| blocks.has_key(block, key))
     }
 
-    /// Adds the blocks of a prefix that a look-up found, from position `first` on; those before are
-    /// in the trie already. Returns whether all could be added.
+    /// Adds the blocks of a prefix that a look-up found, from position `first` on. The blocks
+    /// before are already in the trie. Returns whether all could be added.
     pub(crate) fn add_prefix_to_trie(
         &mut self,
         blocks: &mut Blocks,
@@ -100,7 +101,8 @@ impl PrefixIndex {
         first + num == prefix.len()
     }
 
-    /// Returns the path up to the block that serves a hash at a position, if no block is missing.
+    /// Returns the path to the block that serves a hash at a position; `None` if a block is
+    /// missing.
     pub(crate) fn trie_path(
         &self,
         blocks: &Blocks,
@@ -112,12 +114,13 @@ impl PrefixIndex {
         self.trie.path(trie_block(blocks, block), position)
     }
 
-    /// Appends the blocks of a path, first to last, to `out`.
+    /// Appends the blocks of a path, from first to last, to `out`.
     pub(crate) fn read_path(&self, path: &TriePath, out: &mut Vec<BlockId>) {
         self.trie.read(path, out);
     }
 
-    /// Blocks that served their own keys, some of them in the trie, do so no longer.
+    /// Removes blocks from the trie that no longer serve their own keys. Some of them need not be
+    /// in it.
     #[inline(never)]
     pub(super) fn cut_each(&mut self, blocks: &Blocks, mut evicted: &[(BlockId, Home)]) {
         while let Some(&(block, _)) = evicted.first() {
@@ -131,7 +134,7 @@ impl PrefixIndex {
         }
     }
 
-    /// A block is about to lose its own key.
+    /// Removes a block from the trie before it loses its own key.
     pub(super) fn cut_at(&mut self, blocks: &Blocks, block: BlockId) {
         let block = trie_block(blocks, block);
         if block.segment != NO_SEGMENT {

@@ -1,28 +1,28 @@
-//! The log of keys that left the index, for look-ups that remember what they found.
+//! Logs keys that were removed from the index. Look-ups that remember their results read the log.
 
 use crate::block::{BlockId, GroupId};
 
-/// A key that left the index.
+/// A key that was removed from the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemovedKey {
-    /// The block that had it.
+    /// The block that had the key.
     pub block: BlockId,
-    /// Its group.
+    /// The group of the key.
     pub group: GroupId,
-    /// Prefix tokens that the block's own hash covered.
+    /// The number of prefix tokens that the block's own hash covered.
     pub num_tokens: usize,
 }
 
-/// A place in the log, by the number of removals before it. 0 is before every log.
+/// A position in the log: the number of removals before it. Position 0 is before every log.
 pub(crate) type LogPosition = u64;
 
-/// The last removals. The log is kept only while look-ups read it, and restarts when it gets long.
+/// The latest removals. The log is kept only while look-ups read it. It restarts when it gets long.
 #[derive(Debug)]
 pub struct RemovalLog {
     is_kept: bool,
-    /// Whether blocks have keys at unknown positions.
+    /// Whether blocks have keys at unknown positions. Then the log is never kept again.
     is_given_up: bool,
-    /// The position of the first removal. A gap before it divides the log from earlier ones.
+    /// The position of the first removal. A gap before it separates the log from earlier logs.
     start: LogPosition,
     removed: Vec<RemovedKey>,
 }
@@ -36,13 +36,13 @@ impl Default for RemovalLog {
 impl RemovalLog {
     const MAX_LEN: usize = 1 << 16;
 
-    /// Ends the log for good, because a key came from outside, perhaps with a wrong position.
+    /// Ends the log forever, because other code added a key whose position can be wrong.
     pub(crate) fn give_up(&mut self) {
         self.keep(false);
         self.is_given_up = true;
     }
 
-    /// Starts or stops keeping removals.
+    /// Starts or stops to keep removals.
     pub(crate) fn keep(&mut self, on: bool) {
         let on = on && !self.is_given_up;
         if on != self.is_kept {
@@ -51,7 +51,7 @@ impl RemovalLog {
         }
     }
 
-    /// Whether the log is kept.
+    /// Returns whether the log is kept.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -66,7 +66,7 @@ impl RemovalLog {
         self.removed.push(key());
     }
 
-    /// Empties the log. Every reader has to start anew.
+    /// Empties the log. Every reader must start again.
     pub(super) fn restart(&mut self) {
         self.start = self.end() + 1;
         self.removed.clear();
@@ -77,7 +77,7 @@ impl RemovalLog {
         self.start + self.removed.len() as u64
     }
 
-    /// Returns the removals since a position; `None` if the log does not reach back so far.
+    /// Returns the removals since a position; `None` if the log starts later.
     pub(crate) fn since(&self, position: LogPosition) -> Option<&[RemovedKey]> {
         let num_read = position.checked_sub(self.start).filter(|_| self.is_kept)?;
         Some(&self.removed[num_read as usize..])

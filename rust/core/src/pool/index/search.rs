@@ -1,4 +1,4 @@
-//! The search for the blocks of a key and for the keys of a block.
+//! Searches the blocks of a key and the keys of a block.
 
 use super::aliases::AliasKeys;
 use super::{Entry, HashTable, Home, PrefixIndex};
@@ -34,7 +34,7 @@ impl PrefixIndex {
         entries.map(|entry| entry_key(blocks, &self.alias_keys, entry))
     }
 
-    /// Returns every key of a block, its own hash first.
+    /// Returns every key of a block. The block's own hash comes first.
     pub(crate) fn keys_of(
         &self,
         blocks: &Blocks,
@@ -44,14 +44,14 @@ impl PrefixIndex {
         blocks.key(block).into_iter().chain(aliases.into_iter().flatten())
     }
 
-    /// Whether a block has a key, as its own hash or as an alias.
+    /// Returns whether a block has a key as its own hash or as an alias.
     pub fn has_key(&self, blocks: &Blocks, block: BlockId, key: &CacheKey) -> bool {
         blocks.has_key(block, key)
             || blocks.has_alias_keys(block) && self.alias_keys.of(block).any(|alias| alias == *key)
     }
 
-    /// Reads what a look-up of these hashes in a group will read, so that the waits for memory
-    /// overlap.
+    /// Reads the memory that a look-up of these hashes in a group will read, so that the waits for
+    /// memory overlap.
     pub(crate) fn prefetch(&self, blocks: &Blocks, group: GroupId, hashes: &[BlockHash]) {
         let mut homes = [Home::default(); HashTable::BATCH];
         for batch in hashes.chunks(HashTable::BATCH) {
@@ -65,7 +65,7 @@ impl PrefixIndex {
     }
 }
 
-/// Whether the key of an entry is this one.
+/// Returns whether an entry has this key.
 #[inline]
 pub(super) fn entry_has(
     blocks: &Blocks,

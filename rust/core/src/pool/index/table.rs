@@ -1,12 +1,15 @@
-//! The prefix cache's hash table, from a key to the entries that have it, the first inserted first.
+//! The hash table of the prefix cache. It maps a key to the entries that have it, in the order of
+//! insertion.
 //!
-//! A line of eight slots is one cache line. Each slot has an entry and the fingerprint of its key, so
-//! that a probe reads one line, and the caller compares the full keys of the one or two entries with
-//! the fingerprint. The keys of one hash in several groups share a line. The table has room for every
-//! block from the start, so that no call pays for a rehash.
+//! A line of eight slots is one cache line. Each slot has an entry and the fingerprint of its key.
+//! So a probe reads one line, and the caller compares the full keys of the one or two entries with
+//! the fingerprint. The keys of one hash in several groups share a line. The table is large enough
+//! for every block from the start, so that no call pays for a rehash.
 //!
-//! Between calls: each entry is either in exactly one slot or among the duplicates of the entry that
-//! is; each line counts the entries that went to a later line because it was full.
+//! Between calls, these rules hold:
+//!
+//! - Each entry is in exactly one slot, or it is a duplicate of an entry in a slot.
+//! - Each line counts the entries that went to a later line because it was full.
 
 use prefetch_index::prefetch_index;
 
@@ -16,14 +19,14 @@ use super::line_layout::{Home, LineLayout, home_slot};
 use super::lines::Lines;
 use crate::pool::blocks::{Fingerprint, KeyLayout};
 
-/// From fingerprints to entries.
+/// Maps fingerprints to entries.
 #[derive(Debug)]
 pub(super) struct HashTable {
     keys: KeyLayout,
     layout: LineLayout,
     lines: Lines,
-    /// For each line, how many entries went to a later line because this one was full. A count that
-    /// reaches [`CROWDED`] stays there.
+    /// For each line, the number of entries that went to a later line because this one was full. A
+    /// count that reaches [`CROWDED`] stays there.
     num_overflowed: Vec<u8>,
     len: usize,
     max_len: usize,
@@ -31,7 +34,7 @@ pub(super) struct HashTable {
 }
 
 impl HashTable {
-    /// A table for up to `capacity` distinct keys without growth.
+    /// Creates a table that holds up to `capacity` distinct keys without growth.
     pub(super) fn with_capacity(capacity: usize, keys: KeyLayout) -> Self {
         let layout = LineLayout::new(keys, capacity);
         Self {
@@ -45,20 +48,20 @@ impl HashTable {
         }
     }
 
-    /// Number of lines. Another number makes every [`Home`] void.
+    /// Returns the number of lines. If it changes, every [`Home`] is invalid.
     pub(super) fn num_lines(&self) -> usize {
         self.num_overflowed.len()
     }
 
-    /// Number of distinct keys.
+    /// Returns the number of distinct keys.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Keys that are handled at once.
+    /// The number of keys that are handled at once.
     pub(super) const BATCH: usize = 64;
 
-    /// Prefetches the lines of keys that are about to be looked for.
+    /// Prefetches the lines of keys that will be looked for next.
     #[inline]
     pub(super) fn prefetch(&self, keys: impl Iterator<Item = Home> + Clone) {
         let lines = &*self.lines;
@@ -70,7 +73,7 @@ impl HashTable {
         }
     }
 
-    /// Returns the entry in the home slot of a key, which nearly always is that of the key.
+    /// Returns the entry in the home slot of a key. This is nearly always the key's own entry.
     #[inline]
     pub(super) fn home_entry(&self, key: Home) -> Entry {
         self.lines[key.line as usize].entries[home_slot(key.fingerprint)]
@@ -82,7 +85,7 @@ impl HashTable {
         Home { fingerprint, line: self.layout.home(fingerprint) as u32 }
     }
 
-    /// Returns the first inserted entry for which `is_match` holds, of those with a fingerprint.
+    /// Returns the first inserted entry with a fingerprint for which `is_match` holds.
     #[inline]
     pub(super) fn find(&self, fp: Fingerprint, is_match: impl Fn(Entry) -> bool) -> Option<Entry> {
         let lines = &*self.lines;
@@ -100,8 +103,8 @@ impl HashTable {
         }
     }
 
-    /// Returns the lines to which a key may go, first to last: its home, then all, from the second line
-    /// of the key on.
+    /// Returns the lines to which a key can go, in order: its home, then all lines from the key's
+    /// second line on.
     fn path(&self, fp: Fingerprint) -> impl Iterator<Item = usize> + use<> {
         let num_lines = self.lines.len();
         let second = self.layout.second(fp);
@@ -122,7 +125,8 @@ impl HashTable {
         None
     }
 
-    /// Returns every entry with the key of `first`, which is in a slot, the first inserted first.
+    /// Returns every entry with the key of `first`, in the order of insertion. `first` must be in a
+    /// slot.
     pub(super) fn entries_of(&self, first: Entry) -> impl Iterator<Item = Entry> + '_ {
         std::iter::once(first).chain(self.duplicates.of(first))
     }
@@ -132,8 +136,8 @@ impl HashTable {
         self.lines.iter().flat_map(|line| line.entries).filter(|&entry| entry != NONE)
     }
 
-    /// Adds an entry. `is_match` is whether an entry has the same key. Returns the entry that serves
-    /// the key, if the new one is its duplicate.
+    /// Adds an entry. `is_match` returns whether an entry has the same key. If the new entry is a
+    /// duplicate, returns the entry that serves the key.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -148,14 +152,14 @@ impl HashTable {
         }
     }
 
-    /// Adds one entry after another to the line where its key is looked for first. Stops at one whose
-    /// key another entry may have, or whose line has no room. Returns how many were added.
+    /// Adds one entry after another to the home line of its key. Stops at an entry whose key
+    /// another entry can have, or whose line is full. Returns the number of added entries.
     #[inline(never)]
     pub(super) fn insert_each(&mut self, homes: &[Home], entries: &[Entry]) -> usize {
         let n = entries.len().min(self.max_len - self.len);
         let (entries, homes) = (&entries[..n], &homes[..n]);
         let lines = &mut *self.lines;
-        // As long as each other, so that one check of a line is enough.
+        // Both have the same length, so one check of a line is enough.
         let num_overflowed = &self.num_overflowed[..lines.len()];
         let other = homes.iter().zip(entries).position(|(home, &entry)| {
             let line = &mut lines[home.line as usize];
@@ -199,7 +203,8 @@ impl HashTable {
         }
     }
 
-    /// Removes an entry. If it served its key, returns the next duplicate, which serves it from now on.
+    /// Removes an entry. If it served its key, returns the next duplicate, which serves the key
+    /// from now on.
     pub(super) fn remove(
         &mut self,
         fp: Fingerprint,
@@ -214,7 +219,7 @@ impl HashTable {
         None
     }
 
-    /// Does what [`Self::remove`] does with an entry that serves its key, without comparing keys.
+    /// Does the same as [`Self::remove`] for an entry that serves its key, without comparing keys.
     #[inline]
     pub(super) fn remove_first(&mut self, home: Home, entry: Entry) -> Option<Entry> {
         match self.remove_each(&[(entry, home)]) {
@@ -223,8 +228,8 @@ impl HashTable {
         }
     }
 
-    /// Removes one entry after another that serves its key. Stops at one that has a duplicate, or is
-    /// not on the line where its key is looked for first. Returns how many were removed.
+    /// Removes entries that serve their keys, one after another. Stops at an entry that has a
+    /// duplicate or is not on the home line of its key. Returns the number of removed entries.
     pub(super) fn remove_each(&mut self, entries: &[(Entry, Home)]) -> usize {
         let is_alone = |(entry, _): &&(Entry, Home)| !self.duplicates.has(*entry);
         let num_alone = match self.duplicates.is_empty() {
@@ -279,8 +284,8 @@ impl HashTable {
         self.len = 0;
     }
 
-    /// Only alias keys can make keys outnumber blocks, so this runs at most a few times in the life of a
-    /// tiny pool.
+    /// Doubles the table. Only alias keys can make keys outnumber blocks, so this runs at most a
+    /// few times in the life of a tiny pool.
     fn grow(&mut self, fingerprint_of: impl Fn(Entry) -> Fingerprint) {
         let entries: Vec<Entry> = self.first_entries().collect();
         self.max_len = self.len * 2 + 8;
@@ -293,7 +298,7 @@ impl HashTable {
     }
 }
 
-/// Where as many entries overflowed, the count stays.
+/// The largest count of overflowed entries. A count that reaches it never falls.
 const CROWDED: u8 = u8::MAX;
 
 #[cfg(test)]
@@ -342,7 +347,7 @@ mod tests {
         assert!(index.num_overflowed.iter().all(|&passed| passed == 0 || passed == CROWDED));
     }
 
-    /// An index over keys that are small numbers; entry `e` has key `keys[e]`.
+    /// An index whose keys are small numbers. Entry `e` has the key `keys[e]`.
     struct Fixture {
         keys: Vec<u64>,
         index: HashTable,

@@ -1,13 +1,14 @@
-//! A path-compressed trie of cached prefixes, so that a look-up of a prefix need not read each of its
-//! hashes.
+//! A path-compressed trie of cached prefixes. With it, a look-up of a prefix need not read every
+//! hash.
 //!
 //! A *segment* lists the blocks that serve the hashes of consecutive positions. A *node* is a block
-//! of a segment, with all before it. The blocks before a segment are those of a node of its parent: a
-//! prefix that diverges from another begins a child segment at that node.
+//! of a segment together with all blocks before it. The blocks before a segment belong to a node of
+//! its parent: a prefix that diverges from another starts a child segment at that node.
 //!
-//! Between calls: each block in a segment serves its own key at its position and names that segment.
-//! A segment that lost blocks on which a child builds is not extended: the child would seem to
-//! continue the new blocks. All of this holds only for hashes that determine all before them.
+//! Between calls, each block in a segment serves its own key at its position and names that
+//! segment. A segment that lost blocks on which a child builds is not extended, because the child
+//! would seem to continue the new blocks. All of this holds only if each hash determines all hashes
+//! before it.
 
 use crate::block::BlockId;
 use crate::pool::blocks::{NO_SEGMENT, SegmentId};
@@ -15,25 +16,25 @@ use crate::pool::blocks::{NO_SEGMENT, SegmentId};
 /// The trie of a pool.
 #[derive(Debug)]
 pub(super) struct PrefixTrie {
-    /// The first stands for [`NO_SEGMENT`]: what is before the start of every prefix.
+    /// The segments. The first one means [`NO_SEGMENT`], the empty start of every prefix.
     segments: Vec<Segment>,
     vacant: Vec<SegmentId>,
 }
 
 #[derive(Debug, Default)]
 struct Segment {
-    /// Changes when the id is used anew.
+    /// Changes each time the id is used again.
     generation: u32,
     parent: SegmentId,
     parent_generation: u32,
-    /// How many blocks of the parent come before.
+    /// The number of the parent's blocks before this segment.
     num_parent_blocks: usize,
-    /// Position of the first block in its prefix.
+    /// The position of the first block in its prefix.
     start: usize,
     /// Tokens per block.
     block_size: usize,
     blocks: Vec<BlockId>,
-    /// How many blocks come before the child that branches off last.
+    /// The number of blocks before the last branch to a child.
     longest_continued: usize,
 }
 
@@ -42,18 +43,19 @@ struct Segment {
 pub(super) struct TrieBlock {
     /// The block.
     pub(super) block: BlockId,
-    /// The segment that it names.
+    /// The segment that the block names.
     pub(super) segment: SegmentId,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
     segment: SegmentId,
-    /// Blocks of the segment up to the node.
+    /// The number of blocks in the segment up to the node.
     len: usize,
 }
 
-/// The way from the start of a prefix to one of its blocks: a node of each segment, last first.
+/// The path from the start of a prefix to one of its blocks: one node per segment, the last one
+/// first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TriePath {
     nodes: Vec<Node>,
@@ -66,13 +68,14 @@ impl Default for PrefixTrie {
 }
 
 impl PrefixTrie {
-    /// Shorter prefixes are looked up as fast by their hashes.
+    /// The smallest length of prefixes in the trie. Shorter ones are found as fast by their hashes.
     pub(super) const MIN_HASHES: usize = 32;
     const MAX_SEGMENTS: usize = SegmentId::MAX as usize + 1;
-    /// Longer paths are not followed.
+    /// The longest path that is followed.
     const MAX_NODES: usize = 1024;
 
-    /// Returns the length from which prefixes enter the trie now: longer ones where ids are scarce.
+    /// Returns the smallest length of prefixes that are added to the trie now. It is larger if ids
+    /// are scarce.
     pub(super) fn min_hashes(&self) -> usize {
         let num_left = Self::MAX_SEGMENTS - self.segments.len() + self.vacant.len();
         match num_left * 4 / Self::MAX_SEGMENTS {
@@ -82,9 +85,9 @@ impl PrefixTrie {
         }
     }
 
-    /// Returns the segment for blocks from position `first` on, behind the block that serves the hash
-    /// before; [`NO_SEGMENT`] if that block is not in the trie, or no id is left. If no block is added
-    /// to it, it has to be [closed](Self::close).
+    /// Returns the segment for blocks from position `first` on, after the block that serves the
+    /// hash before them. Returns [`NO_SEGMENT`] if that block is not in the trie or no id is left.
+    /// If no block is added to the segment, it must be [closed](Self::close).
     pub(super) fn open(
         &mut self,
         before: Option<TrieBlock>,
@@ -135,17 +138,17 @@ impl PrefixTrie {
         })
     }
 
-    /// Adds blocks from position `first` on, which name the segment that was opened for them.
+    /// Adds blocks from position `first` on. They name the segment that was opened for them.
     pub(super) fn push(&mut self, id: SegmentId, first: usize, blocks: &[BlockId]) {
         let segment = &mut self.segments[id as usize];
-        // What was opened may have lost its end since.
+        // The opened segment may have lost its end since then.
         if segment.block_size > 0 && segment.start + segment.blocks.len() == first {
             segment.blocks.extend_from_slice(blocks);
         }
         self.close(id);
     }
 
-    /// Gives back the id of a segment without blocks.
+    /// Frees the id of a segment if the segment has no blocks.
     pub(super) fn close(&mut self, id: SegmentId) {
         self.segments[id as usize].vacate_if_empty(id, &mut self.vacant);
     }
@@ -158,13 +161,13 @@ impl PrefixTrie {
         is_listed.then_some(Node { segment: id, len: index + 1 })
     }
 
-    /// Whether a block is in the trie at a position.
+    /// Returns whether a block is in the trie at a position.
     pub(super) fn lists(&self, block: TrieBlock, position: usize) -> bool {
         self.node(block, position).is_some()
     }
 
-    /// Removes from a segment those of its last blocks that are the first of `blocks`, last first.
-    /// Returns how many.
+    /// Removes blocks from the end of a segment, as long as they are the next of `blocks`. Returns
+    /// the number of removed blocks.
     #[inline]
     pub(super) fn pop(&mut self, id: SegmentId, blocks: impl Iterator<Item = BlockId>) -> usize {
         let segment = &mut self.segments[id as usize];
@@ -177,7 +180,8 @@ impl PrefixTrie {
         num_popped
     }
 
-    /// Removes a block, whose key stands for so many tokens, and all behind it from its segment.
+    /// Removes a block, whose key covers `num_tokens` tokens, and all blocks after it from its
+    /// segment.
     #[cold]
     pub(super) fn cut(&mut self, TrieBlock { block, segment: id }: TrieBlock, num_tokens: usize) {
         let segment = &mut self.segments[id as usize];
@@ -188,7 +192,7 @@ impl PrefixTrie {
         }
     }
 
-    /// Returns the path to a block at a position, if no block before it is missing.
+    /// Returns the path to a block at a position; `None` if a block before it is missing.
     pub(super) fn path(&self, last: TrieBlock, position: usize) -> Option<TriePath> {
         let mut node = self.node(last, position)?;
         let mut nodes = Vec::with_capacity(4);
@@ -205,7 +209,7 @@ impl PrefixTrie {
         Some(TriePath { nodes })
     }
 
-    /// Appends the blocks of a path, first to last, to `out`.
+    /// Appends the blocks of a path, from first to last, to `out`.
     pub(super) fn read(&self, path: &TriePath, out: &mut Vec<BlockId>) {
         let last = path.nodes.first();
         out.reserve(last.map_or(0, |last| self.segments[last.segment as usize].start + last.len));
@@ -214,7 +218,7 @@ impl PrefixTrie {
         }
     }
 
-    /// Removes all segments. Blocks may still name them.
+    /// Removes all segments. Blocks can still name them.
     pub(super) fn clear(&mut self) {
         for (id, segment) in (0..=SegmentId::MAX).zip(&mut self.segments) {
             segment.blocks.clear();
@@ -222,8 +226,8 @@ impl PrefixTrie {
         }
     }
 
-    /// Returns every block in the trie, with the segment that it should name and the tokens that its
-    /// key should stand for.
+    /// Returns every block in the trie, with the segment that it must name and the number of tokens
+    /// that its key must cover.
     pub(super) fn listed(&self) -> impl Iterator<Item = (TrieBlock, usize)> + '_ {
         (0..=SegmentId::MAX).zip(&self.segments).flat_map(|(id, segment)| {
             let positions = (segment.start + 1..).map(|n| n * segment.block_size);
@@ -232,7 +236,8 @@ impl PrefixTrie {
         })
     }
 
-    /// Returns a segment that could be extended although that would revive a child behind its end.
+    /// Returns a segment that wrongly could be extended: a child that follows its lost end would
+    /// seem to continue the new blocks.
     pub(super) fn broken_segment(&self) -> Option<SegmentId> {
         let forgets = |segment: &&Segment| {
             let above = &self.segments[segment.parent as usize];
@@ -244,7 +249,8 @@ impl PrefixTrie {
 }
 
 impl Segment {
-    /// A block that the segment had lost may still name it afterwards.
+    /// Frees the id if the segment is empty. A block that the segment had lost can still name it
+    /// afterwards.
     #[inline]
     fn vacate_if_empty(&mut self, id: SegmentId, vacant: &mut Vec<SegmentId>) {
         if self.blocks.is_empty() && self.block_size > 0 {

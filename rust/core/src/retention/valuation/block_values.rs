@@ -1,4 +1,4 @@
-//! The values of consecutive blocks, while tails that they belong to are looked at.
+//! Holds the values of consecutive blocks while the values of their tails are computed.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ impl BlockValues {
         self.num_missing == 0
     }
 
-    /// Gives blocks a value if they have none or a lower one.
+    /// Raises the value of blocks to `value`. Blocks with a higher value keep it.
     pub(super) fn raise(&mut self, blocks: Range<usize>, value: ValueLevel) {
         let mut num_filled = 0;
         for own in self.part(blocks) {
@@ -30,7 +30,7 @@ impl BlockValues {
         self.num_missing -= num_filled;
     }
 
-    /// Makes the values of the blocks last, where they have any.
+    /// Marks the values of blocks as durable. Blocks without a value stay without.
     pub(super) fn mark_durable(&mut self, blocks: Range<usize>) {
         let valued = self.part(blocks).iter_mut().flatten();
         valued.for_each(|value| *value = value.durable());

@@ -1,6 +1,6 @@
-//! Powers of two.
+//! Computes powers of two.
 
-/// Returns the exponent of the least power of two that is not below a positive number.
+/// Returns the exponent of the smallest power of two that is at least `number`, a positive number.
 pub(super) fn doublings_to(number: f64) -> i32 {
     const FRACTION: u32 = f64::MANTISSA_DIGITS - 1;
     const BIAS: i32 = f64::MAX_EXP - 1;

@@ -1,22 +1,27 @@
-//! What the ends of prompts and of answers are worth to later requests, learnt from traffic.
+//! The values of the ends of prompts and answers for later requests, learnt from traffic.
 //!
-//! A tail at an end takes the room of full-attention blocks for `c` tokens. Those blocks regain `c`
-//! times the share of once-used blocks that are used again; the tail regains the tokens of the
-//! first request that resumes there. Its value is the ratio. The longer a sequence, the more there
-//! is to regain: first resumes regain a share of the tokens before all ends, and an end is expected
-//! to bring that share of the tokens before it. An end at which a request has resumed is worth what
-//! later requests regain there that go on; who repeats the prompt needs its last tail alone.
+//! A tail at an end takes as much of the pool as full-attention blocks for `c` tokens. These blocks
+//! regain `c` times the share of once-used blocks that are used again. The tail regains the tokens
+//! of the first request that resumes there. Its value is the ratio of the two.
 //!
-//! Full blocks regain nothing where no tail is left to hit at. If so much of their reuse is at the
-//! end that evicting the tail alone would cost more per block than evicting the sequence with it,
-//! the two are to be evicted together: the tail's value is raised to a power below 1.
+//! A longer sequence can regain more. First resumes regain a share of the tokens before all ends.
+//! An end is expected to regain the same share of the tokens before it.
+//!
+//! If a request has resumed at an end, the end's value is the tokens that later requests regain
+//! there if they continue past it. A request that repeats the prompt needs only the prompt's last
+//! tail.
+//!
+//! Full blocks regain nothing if no tail is left where they can be hit. Much of their reuse can be
+//! at the end. Then evicting only the tail would cost more per block than evicting the tail with
+//! its sequence. In this case both must be evicted together, so the tail's value is raised to a
+//! power below 1.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::doublings::doublings_to;
 use crate::pool::{ValueLevel, tuning};
 
-/// The end of a part of a sequence.
+/// The kind of an end in a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The end of the prompt.
@@ -30,11 +35,11 @@ pub(crate) enum End {
 /// The value of a tail at an end, in full-attention blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndValue {
-    /// The part that is assumed, the less the more ends were seen.
+    /// The assumed part of the value. It falls with the number of ends that were seen.
     pub assumed: f64,
-    /// What each token before the end adds.
+    /// The value that each token before the end adds.
     pub per_token: f64,
-    /// Tokens of full attention that take as many blocks as a tail.
+    /// The number of full-attention tokens whose blocks take as much of the pool as a tail.
     pub tail_cost: f64,
 }
 
@@ -45,26 +50,29 @@ impl Default for EndValue {
 }
 
 impl EndValue {
-    /// Returns the value of a tail at an end behind so many tokens.
+    /// Returns the value of a tail at an end after `num_tokens` tokens.
     pub(crate) fn behind(self, num_tokens: usize) -> ValueLevel {
         let value = self.assumed + self.per_token * num_tokens as f64;
-        // A value of 1 or more is the best one without the power, which is slow to compute.
+        // A value of 1 or more is the best one even without the power, which is slow to compute.
         let is_raised = value < 1.0 && self.goes_with_sequence(num_tokens);
         let value = if is_raised { value.powf(tuning::SEQUENCE_EXPONENT) } else { value };
-        // Rounded to the nearest halving.
+        // This rounds to the nearest halving.
         ValueLevel::new(doublings_to(FRAC_1_SQRT_2 / value).max(0) as usize)
     }
 
-    /// Whether evicting a tail behind L tokens alone costs at least as much per block, `s * L / c`, as
-    /// evicting its sequence with it, `r * L / (L + c)`. Here s is the share of the tokens before ends
-    /// that first resumes regain, and r that of once-used full blocks that are used again.
+    /// Returns whether a tail after L tokens should be evicted together with its sequence. Evicting
+    /// only the tail costs `s * L / c` per block. Evicting both costs `r * L / (L + c)` per block.
+    /// The tail goes with its sequence if the first is at least as much as the second.
+    ///
+    /// Here s is the share of the tokens before ends that first resumes regain. r is the share of
+    /// once-used full blocks that are used again.
     fn goes_with_sequence(self, num_tokens: usize) -> bool {
         let known = self.per_token * (num_tokens as f64 + self.tail_cost);
         tuning::ASSUMED_AS_SEQUENCE * self.assumed + known >= 1.0
     }
 }
 
-/// The values of tails at ends of each sort.
+/// The values of tails at each kind of end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EndValues {
     /// The value at the end of a prompt.
@@ -76,13 +84,14 @@ pub struct EndValues {
 }
 
 impl EndValues {
-    /// Whether the last tails of answers behind so many tokens are kept while their requests run.
+    /// Returns whether the last tails of answers after `num_tokens` tokens are kept while their
+    /// requests run.
     pub(crate) fn keep_answers(self, num_tokens: usize) -> bool {
         self.answer.behind(num_tokens).halvings() <= tuning::LOWEST_ANSWER_VALUE
     }
 }
 
-/// What became of the ends of one sort. Old ends fade.
+/// The observed outcome of all ends of one kind. Old ends fade.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     num_ends: f64,
@@ -103,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// What became of ends, by [`End`].
+/// The observed outcomes of ends, by [`End`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EndStatistics([Outcome; 3]);
 
@@ -112,14 +121,16 @@ impl EndStatistics {
         &mut self.0[end as usize]
     }
 
-    /// Returns the weight, from 0 to 1, of the ends of a request that computed so many tokens. A
-    /// client that sends its prompt again for each token computes little each time, and its many
-    /// ends must not decide what those of others are worth.
+    /// Returns the weight, from 0 to 1, of the ends of a request that computed `num_computed`
+    /// tokens.
+    ///
+    /// A client that sends its prompt again for each token computes little each time. Its many ends
+    /// must not determine the value of other clients' ends.
     pub(crate) fn weight(num_computed: usize) -> f64 {
         (num_computed as f64 / tuning::COMPUTED_TOKENS_OF_END).min(1.0)
     }
 
-    /// Counts an end behind so many tokens.
+    /// Counts an end after `num_tokens` tokens.
     pub(crate) fn note_end(&mut self, end: End, num_tokens: usize, weight: f64) {
         let outcome = self.of(end);
         let kept = 1.0 - weight * tuning::END_FADE;
@@ -128,8 +139,8 @@ impl EndStatistics {
         outcome.num_regained *= kept;
     }
 
-    /// Counts a request that resumes at an end, behind so many tokens. The first to do so makes it
-    /// one of [`End::Resumed`].
+    /// Counts a request that resumes at an end after `num_tokens` tokens. The first such request
+    /// turns the end into an [`End::Resumed`].
     pub(crate) fn note_resume(&mut self, end: End, num_tokens: usize) {
         self.of(end).num_regained += num_tokens as f64;
         if end != End::Resumed {
@@ -137,9 +148,9 @@ impl EndStatistics {
         }
     }
 
-    /// Returns the values of ends. `tail_cost` is that of
-    /// [`ValueModel`](super::ValueModel::tail_cost), `reuse` the share of full-attention blocks with
-    /// one use that are used again.
+    /// Returns the values of ends. `tail_cost` is the same as
+    /// [`ValueModel::tail_cost`](super::ValueModel::tail_cost). `reuse` is the share of once-used
+    /// full-attention blocks that are used again.
     pub(crate) fn values(&self, tail_cost: f64, reuse: f64) -> EndValues {
         let [prompt, answer, resumed] = self.0.map(|outcome| outcome.value(tail_cost, reuse));
         EndValues { prompt, answer, resumed }
@@ -150,7 +161,8 @@ impl EndStatistics {
 mod tests {
     use super::*;
 
-    /// Answers behind 400 tokens, at each of which a request regains so many.
+    /// Returns the values after `num_ends` answers that end after 400 tokens. At each end, a
+    /// request regains `num_tokens` tokens.
     fn after(num_ends: usize, num_tokens: usize) -> EndValues {
         let mut ends = EndStatistics::default();
         for _ in 0..num_ends {
@@ -186,8 +198,8 @@ mod tests {
 
     #[test]
     fn a_tail_that_the_reuse_of_its_sequence_needs_goes_with_it() {
-        // A tail alone is worth a share of 0.3 or 0.36 of full blocks behind 50 tokens; it is
-        // evicted with them from a third on.
+        // After 50 tokens, a tail alone has 0.3 or 0.36 times the value of full blocks. From a
+        // third on, it is evicted with them.
         let halvings =
             [120, 144].map(|regained| after(1000, regained).answer.behind(50).halvings());
         assert_eq!(halvings, [2, 1]);

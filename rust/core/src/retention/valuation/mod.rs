@@ -1,19 +1,20 @@
-//! What blocks are worth under adaptive retention, and where their values come from.
+//! The values of blocks under adaptive retention, and how they are determined.
 //!
-//! Values are in *full blocks*: a tail with the value 1/4 waits for its eviction a quarter as long as
-//! a full-attention block that takes as much of the pool. A block gets its value when it becomes
+//! Values are in *full blocks*. A tail with the value 1/4 waits for its eviction a quarter as long
+//! as a full-attention block that takes as much of the pool. A block gets its value when it becomes
 //! cached, and another one when its request ends:
 //!
-//! - [`position`]: from where a tail is in its prompt. The end of the prompt and the boundaries
-//!   near it, shared-prefix boundaries, and the power-of-two spacing of tails inside the prompt.
-//! - [`ends`]: from what became of earlier ends. Ends of prompts, ends of answers, and ends at which a
-//!   request has resumed are learnt apart.
-//! - [`resumes`]: what a request that resumes, and one that ends, teaches both; and at which distances
-//!   from the end of a prompt requests resume ([`resume_histogram`]).
-//! - [`release`]: the values that the tails of a request get when it ends, and the order in which
-//!   its blocks are released.
+//! - [`position`]: determines values from the position of a tail in its prompt. Important positions
+//!   are the end of the prompt, boundaries near the end, and shared-prefix boundaries. Other tails
+//!   inside the prompt have a power-of-two spacing.
+//! - [`ends`]: determines values from the outcome of earlier ends. Ends of prompts, ends of
+//!   answers, and ends where a request has resumed are learnt separately.
+//! - [`resumes`]: learns from requests that resume and from requests that end, for both. It also
+//!   learns at which distances from the end of a prompt requests resume ([`resume_histogram`]).
+//! - [`release`]: sets the values of a request's tails when it ends, and the order in which its
+//!   blocks are released.
 //!
-//! Priorities that requests set go before all values; the pool keeps them
+//! Priorities that requests set take precedence over all values. The pool stores them
 //! (`pool/eviction/priority.rs`).
 
 mod release;
@@ -40,7 +41,7 @@ use ends::EndStatistics;
 
 use super::shape::TailShape;
 
-/// The values of blocks, and what traffic has taught about them.
+/// The values of blocks, and the knowledge from traffic that determines them.
 #[derive(Debug)]
 pub(super) struct Valuation {
     model: ValueModel,
@@ -51,7 +52,8 @@ pub(super) struct Valuation {
 }
 
 impl Valuation {
-    /// Returns the values before anything is learnt. Hits end at multiples of `alignment` tokens.
+    /// Returns the valuation before anything is learnt. Hits end at multiples of `alignment`
+    /// tokens.
     pub(super) fn new(shapes: &[TailShape], alignment: usize) -> Self {
         Self {
             model: ValueModel::of(shapes),
@@ -61,7 +63,7 @@ impl Valuation {
         }
     }
 
-    /// Returns what gives values to blocks.
+    /// Returns the model that assigns values to blocks.
     #[inline]
     pub(super) fn model(&self) -> &ValueModel {
         &self.model

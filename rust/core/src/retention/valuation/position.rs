@@ -1,12 +1,16 @@
-//! The value of window tails and states, from geometry and from where requests resume.
+//! Determines the value of window tails and states from their position and from where requests
+//! resume.
 //!
-//! A hit resumes where a tail (the window's blocks, or a state) is cached. Tails at the end of a
-//! prompt, near the end where requests resume, and at shared-prefix boundaries have the value of
-//! full blocks per unit of the pool. A tail inside a prompt of L tokens, on the sparsest
-//! power-of-two spacing s to which it belongs, saves a request that diverges within s tokens behind
-//! the tail from computing s tokens again; that happens with probability s/L. Its value is s² /
-//! (4·c·L) full blocks, where c is the cost of a tail. Sources: the checkpoint rules of Marconi
-//! (MLSys 2025) and of vLLM PR 43447.
+//! A hit resumes where a tail (the window's blocks, or a state) is cached. Some tails have the
+//! value of full blocks per unit of the pool: tails at the end of a prompt, tails near the end
+//! where requests resume, and tails at shared-prefix boundaries.
+//!
+//! Other tails are inside a prompt of L tokens. Let s be the sparsest power-of-two spacing to which
+//! such a tail belongs. With probability s/L, a request diverges within s tokens after the tail,
+//! and the tail saves it from computing s tokens again. The tail's value is s² / (4·c·L) full
+//! blocks, where c is the cost of a tail.
+//!
+//! Sources: the checkpoint rules of Marconi (MLSys 2025) and of vLLM PR 43447.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -17,17 +21,17 @@ use super::resume_histogram::{Bin, KeptBins};
 use crate::pool::{Nearness, ValueLevel, tuning};
 use crate::retention::shape::{TailShape, blocks_per_token, tails_and_others};
 
-/// The geometry of a model, and where the requests of its traffic resume.
+/// The sizes of a model's groups and blocks, and the observed positions where requests resume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueModel {
-    /// The cost of a tail: tokens of a prefix whose blocks, tails left out, are as many as one
-    /// tail's.
+    /// The cost of a tail in tokens: for this many tokens, the blocks of the groups without tails
+    /// are as many as the blocks of one tail.
     pub tail_cost: f64,
-    /// Boundaries near a prompt's end that have the value of the end.
+    /// The boundaries near a prompt's end that have the value of the end.
     pub kept_bins: KeptBins,
     /// The values of ends.
     pub ends: EndValues,
-    /// Blocks of all groups per token.
+    /// The number of blocks of all groups per token.
     pub blocks_per_token: f64,
 }
 
@@ -37,7 +41,7 @@ impl ValueModel {
         let (tails, others) = tails_and_others(shapes);
         let per_token = blocks_per_token(others.iter().copied());
         let blocks: usize = tails.iter().map(|shape| shape.tail_len).sum();
-        // Without other groups, tails compete with tails only: any common measure will do.
+        // Without other groups, tails compete only with tails, so any common measure is correct.
         let per_token = if others.is_empty() { 1.0 / 16.0 } else { per_token };
         Self {
             tail_cost: blocks as f64 / per_token,
@@ -47,27 +51,27 @@ impl ValueModel {
         }
     }
 
-    /// Whether tails without a value, which wait in the free queue, would still be cached when their
-    /// prompt is computed.
+    /// Returns whether tails without a value would still be cached when their prompt is computed.
+    /// Such tails are in the free queue.
     pub(crate) fn has_room(&self, num_prompt_tokens: usize, num_queued: usize) -> bool {
         num_prompt_tokens as f64 * self.blocks_per_token <= num_queued as f64
     }
 }
 
-/// What decides the value of the tails of one request in one group. Positions are in blocks.
+/// Determines the value of the tails of one request in one group. Positions are in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailValue<'a> {
-    /// The model of the values.
+    /// The model that determines the values.
     pub model: &'a ValueModel,
-    /// Tokens of the prompt.
+    /// The number of tokens in the prompt.
     pub num_prompt_tokens: usize,
     /// Tokens per block.
     pub block_size: usize,
     /// Hits end at multiples of this many tokens.
     pub alignment: usize,
-    /// Blocks per tail.
+    /// The number of blocks per tail.
     pub tail_len: usize,
-    /// Blocks of the tail that lie behind the hit's end.
+    /// The number of the tail's blocks after the end of the hit.
     pub num_dropped: usize,
 }
 
@@ -77,16 +81,17 @@ impl TailValue<'_> {
         self.model.ends.prompt.behind(self.num_prompt_tokens)
     }
 
-    /// Returns the halvings of value of a tail whose sparsest spacing is the alignment, without
-    /// limits. Twice the spacing is two halvings less.
+    /// Returns the halvings of the value of a tail whose sparsest spacing is the alignment. The
+    /// number is not limited. With twice the spacing, it is two halvings less.
     fn halvings_at_alignment(&self) -> i32 {
         let cost = 4.0 * self.model.tail_cost * self.num_prompt_tokens.max(1) as f64;
         let spacing = self.alignment as f64;
         doublings_to(cost / (spacing * spacing))
     }
 
-    /// Returns the values of those blocks of a window group in `range` that are cached. Requests that
-    /// repeat or extend the prompt resume at `replays`, others that share a prefix at `shared`.
+    /// Returns the values of the cached blocks of a window group in `range`. Requests that repeat
+    /// or extend the prompt resume at `replays`. Other requests that share a prefix resume at
+    /// `shared`.
     pub(crate) fn values_of_window(
         &self,
         range: Range<usize>,
@@ -94,7 +99,7 @@ impl TailValue<'_> {
     ) -> Vec<(Range<usize>, ValueLevel)> {
         let mut values = BlockValues::new(range.clone());
         shared.iter().for_each(|&end| values.raise(self.tail(end), ValueLevel::BEST));
-        // The best values first, so that few blocks are left for the others.
+        // The best values come first, so that few blocks are left for the others.
         let are_ends_best = self.prompt_end_value() == ValueLevel::BEST;
         if are_ends_best {
             self.raise_ends(&mut values, replays);
@@ -107,21 +112,21 @@ impl TailValue<'_> {
         }
         self.durable_tails(&range, halvings_at_alignment)
             .for_each(|tail| values.mark_durable(tail));
-        // Generated tokens may end anywhere.
+        // Generated tokens can end anywhere.
         let prompt_end = self.tail_end(self.num_prompt_tokens);
         values.raise(prompt_end.saturating_sub(self.num_dropped)..range.end, ValueLevel::WORST);
         values.runs()
     }
 
-    /// Returns the ends of hits whose tails reach into a range, in alignments.
+    /// Returns the ends of hits whose tails have blocks in a range, in alignments.
     fn ends(&self, range: &Range<usize>) -> RangeInclusive<usize> {
         let first = (range.start * self.block_size).saturating_sub(self.alignment);
         let last = range.end.saturating_add(self.tail_len).saturating_mul(self.block_size);
         (first / self.alignment).max(1)..=last / self.alignment
     }
 
-    /// Returns the tails in or behind a range whose spacing alone gives them twice the value of
-    /// full blocks. They have it as long as their prefix is used.
+    /// Returns the tails in or after a range that are durable: their spacing alone gives them twice
+    /// the value of full blocks. They keep this value as long as their prefix is used.
     fn durable_tails(
         &self,
         range: &Range<usize>,
@@ -135,9 +140,9 @@ impl TailValue<'_> {
         (first..=last).step_by(spacing).map(|end| self.tail(end * self.alignment))
     }
 
-    /// Gives the tails of the hits with these ends, in alignments, their values. The end on the
-    /// sparsest power-of-two spacing has the highest value; a block in several tails has the
-    /// highest of theirs.
+    /// Sets the values of the tails of hits with these ends, in alignments. The end on the sparsest
+    /// power-of-two spacing has the highest value. A block in several tails gets the highest of
+    /// their values.
     fn raise_tails(
         &self,
         values: &mut BlockValues,
@@ -159,8 +164,8 @@ impl TailValue<'_> {
         self.raise_tails(values, sparsest + 1..=last, halvings_at_alignment);
     }
 
-    /// Gives the tails of the prompt's end the value of ends, and those of the boundaries near it at
-    /// which requests resume.
+    /// Gives the value of ends to tails at the prompt's end, and to tails at boundaries near it
+    /// where requests resume.
     fn raise_ends(&self, values: &mut BlockValues, replays: &[usize]) {
         let value = self.prompt_end_value();
         values.raise(self.range_at_end(), value);
@@ -178,14 +183,14 @@ impl TailValue<'_> {
         }
     }
 
-    /// Whether the last tail of the answer is kept. Where hits may end at every block, the request
-    /// has that tail itself.
+    /// Returns whether the last tail of the answer is kept. If hits can end at every block, the
+    /// request itself holds that tail.
     fn keeps_answer(&self) -> bool {
         self.alignment > self.block_size && self.model.ends.keep_answers(self.num_prompt_tokens)
     }
 
-    /// Gives tails of the answer, the first of which may begin in the prompt, the best value if the
-    /// last of them is kept.
+    /// Gives tails of the answer the best value if the last of them is kept. The first of them can
+    /// start in the prompt.
     fn raise_answer(&self, values: &mut BlockValues, range: &Range<usize>) {
         if !self.keeps_answer() {
             return;
@@ -195,12 +200,12 @@ impl TailValue<'_> {
         }
     }
 
-    /// Whether the tails near the prompt's end touch, so that they are one range of blocks.
+    /// Returns whether the tails near the prompt's end touch. Then they are one range of blocks.
     fn tails_touch_at_end(&self) -> bool {
         self.model.kept_bins == KeptBins::ALL && self.alignment <= self.tail_len * self.block_size
     }
 
-    /// Returns the range of the tails near the prompt's end if they touch, else the last tail.
+    /// Returns the range of the tails near the prompt's end if they touch, otherwise the last tail.
     fn range_at_end(&self) -> Range<usize> {
         let reach = if self.tails_touch_at_end() { Nearness::REACH - 1 } else { 0 };
         let furthest = reach / self.alignment * self.alignment;
@@ -209,8 +214,8 @@ impl TailValue<'_> {
     }
 
     /// Returns the values of a range inside [`Self::range_at_end`] in which no tail has a higher
-    /// value than the prompt's end; `None` for any other range. An empty list stands for the best
-    /// value throughout. Cheaper than [`Self::values_of_window`], with the same result.
+    /// value than the prompt's end; `None` for any other range. An empty list means the best value
+    /// for all blocks. It is cheaper than [`Self::values_of_window`] and has the same result.
     pub(crate) fn values_of_prompt_end(
         &self,
         range: &Range<usize>,
@@ -229,8 +234,8 @@ impl TailValue<'_> {
         }
     }
 
-    /// Returns the values of a range all of whose blocks have the best one, no runs if it lasts for
-    /// none of them.
+    /// Returns the values of a range whose blocks all have the best value; no runs if none of the
+    /// blocks is durable.
     fn durable_in_best(&self, range: &Range<usize>) -> Vec<(Range<usize>, ValueLevel)> {
         let (mut runs, mut next) = (Vec::new(), range.start);
         for tail in self.durable_tails(range, self.halvings_at_alignment()) {
@@ -250,7 +255,7 @@ impl TailValue<'_> {
         runs
     }
 
-    /// Returns the best value that the spacing of a tail in a range gives it.
+    /// Returns the best value that a tail in a range has from its spacing.
     fn best_inside(&self, range: &Range<usize>) -> ValueLevel {
         let (first, last) = self.ends(range).into_inner();
         let doublings = if first > last { 0 } else { (last ^ (first - 1)).ilog2() };
@@ -258,19 +263,19 @@ impl TailValue<'_> {
         ValueLevel::new(halvings.max(0) as usize)
     }
 
-    /// Returns the tail of the longest hit of at most `num_tokens`.
+    /// Returns the tail of the longest hit of at most `num_tokens` tokens.
     fn tail(&self, num_tokens: usize) -> Range<usize> {
         let end = self.tail_end(num_tokens);
         end.saturating_sub(self.tail_len)..end
     }
 
-    /// Returns the end of the tail of the longest hit of at most `num_tokens`.
+    /// Returns the end of the tail of the longest hit of at most `num_tokens` tokens.
     fn tail_end(&self, num_tokens: usize) -> usize {
         num_tokens / self.alignment * self.alignment / self.block_size + self.num_dropped
     }
 
-    /// Returns the values of the states in `range`, of which only those are there at which a step
-    /// ended. `replays` and `shared` are as in [`Self::values_of_window`].
+    /// Returns the values of the states in `range`. Only states at the end of a step exist.
+    /// `replays` and `shared` are the same as in [`Self::values_of_window`].
     pub(crate) fn values_of_states(
         &self,
         range: Range<usize>,
@@ -339,8 +344,9 @@ mod tests {
 
     #[test]
     fn the_end_of_a_prompt_is_worth_most_and_what_follows_it_nothing() {
-        // 40 blocks, of which the last 32, and what a tail at the first of them needs, are its end.
-        // 512 tokens of 640 are worth more than three full blocks at block 32 anyway.
+        // The prompt has 40 blocks. Its end consists of the last 32 blocks and of the blocks that a
+        // tail at the first of them needs. At block 32, the spacing of 512 tokens in a prompt of
+        // 640 alone gives a value of more than three full blocks.
         const EXPECTED: [&str; 5] =
             ["6..7 3", "7..30 0", "30..32 0 for good", "32..40 0", "40..42 7"];
         assert_eq!(values(&tail(640), 6..42, &[]), EXPECTED);
@@ -375,7 +381,7 @@ mod tests {
                 assert_eq!(each(runs), each(all), "{of:?} {range:?}");
             }
         }
-        // Of the lowest values, the spacing alone gives more.
+        // For the lowest values, the spacing alone gives more.
         assert!(num_alike[..6].iter().all(|&num| num > 0), "{num_alike:?}");
     }
 
@@ -390,7 +396,7 @@ mod tests {
 
     #[test]
     fn where_prompts_part_is_worth_as_much_as_the_end() {
-        // 80 tokens are 5 blocks, and so are 90.
+        // 80 tokens are 5 blocks, and 90 tokens have 5 full blocks.
         for boundary in [80, 90] {
             assert_eq!(values(&tail(2048), 0..8, &[boundary]), ["2..3 6", "3..5 0", "6..8 4"]);
         }

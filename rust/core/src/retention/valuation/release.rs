@@ -1,6 +1,6 @@
-//! The order in which a request releases its blocks under adaptive retention: those of all groups
-//! together, the end of the sequence first, so that blocks that a hit needs together are evicted
-//! together.
+//! Determines the order in which a request releases its blocks under adaptive retention. Blocks of
+//! all groups are released together, from the end of the sequence on. So blocks that a hit needs
+//! together are evicted together.
 
 use std::cmp::Reverse;
 
@@ -11,8 +11,8 @@ use crate::pool::{Adaptive, Blocks, ValueLevel};
 use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks};
 use crate::retention::shape::TailShape;
 
-/// Notes which tails of a request became protected. Of the tails in its answer only those at the
-/// last boundary stay protected.
+/// Notes which tails of a request became protected. Of the tails in its answer, only the tails at
+/// the last boundary stay protected.
 #[cold]
 #[inline(never)]
 pub(in crate::retention) fn note_protected_tails(
@@ -78,16 +78,16 @@ pub(in crate::retention) fn unprotect_tails(
         .release_by(blocks, |release| tails.iter().for_each(|&(_, tail)| release.unprotect(tail)));
 }
 
-/// A tail's block, behind the number of tokens before its end.
+/// The number of tokens before a tail's end, and the tail's block.
 type Tail = (usize, BlockId);
 
-/// Whether a tail that became protected is so still. A block that was allocated for other content
-/// since has another hash.
+/// Returns whether a tail that became protected still is. A block that was allocated for other
+/// content since then has another hash.
 fn is_own(adaptive: &Adaptive, blocks: &Blocks, &(tail, word): &(BlockId, u64)) -> bool {
     adaptive.is_protected(tail) && blocks.name_word(tail) == word
 }
 
-/// Returns the protected tails of a request, the last first.
+/// Returns the protected tails of a request, from last to first.
 fn protected_tails(adaptive: &Adaptive, blocks: &Blocks, held: &RequestBlocks) -> Vec<Tail> {
     let protected = held.tails.iter().flat_map(|tails| &tails.protected);
     let own = protected.filter(|tail| is_own(adaptive, blocks, tail));
@@ -98,7 +98,7 @@ fn protected_tails(adaptive: &Adaptive, blocks: &Blocks, held: &RequestBlocks) -
     tails
 }
 
-/// Gives the blocks and protected tails of a request its priority, if it sets one.
+/// Sets the request's priority for its blocks and protected tails, if it has one.
 fn raise_priorities(
     adaptive: &mut Adaptive,
     blocks: &Blocks,
@@ -114,7 +114,7 @@ fn raise_priorities(
 struct EndedRequest<'a> {
     shapes: &'a [TailShape],
     held: &'a [HeldBlocks],
-    /// Where the last hit in the prompt ends.
+    /// The end of the last hit in the prompt.
     prompt_end: usize,
 }
 
@@ -123,7 +123,8 @@ impl<'a> EndedRequest<'a> {
         self.shapes[group].is_sparse
     }
 
-    /// Returns the group's last tail behind its position; the whole table for a kind without tails.
+    /// Returns the group's last tail and the position of its first block. For a kind without tails,
+    /// returns the whole table.
     fn last_tail(self, group: usize) -> (usize, &'a [BlockId]) {
         let (shape, in_group) = (&self.shapes[group], &self.held[group]);
         let before_tail = match shape.tail_len {
@@ -133,8 +134,8 @@ impl<'a> EndedRequest<'a> {
         in_group.blocks.ids_from(before_tail)
     }
 
-    /// Gives the last window and state the value of an end, because later requests continue where a
-    /// sequence ends. Tails get the number of uses of the prefix block that they end with.
+    /// Gives the last window and state the value of an end, because later requests continue at the
+    /// end of a sequence. Tails get the number of uses of the prefix block that ends with them.
     fn promote_tails(self, adaptive: &mut Adaptive, tails: &[Tail], end_value: ValueLevel) {
         let prefix = self.prefix();
         for group in (0..self.shapes.len()).filter(|&group| self.is_tail(group)) {
@@ -165,15 +166,15 @@ impl<'a> EndedRequest<'a> {
             }
         }
         for &(end, tail) in tails {
-            // In the prompt, tails keep their value.
+            // Tails in the prompt keep their value.
             let is_answer = adaptive.meta(tail).is_unused_answer();
             let value = if is_answer { end_value } else { ValueLevel::WORST };
             adaptive.promote([(tail, self.prefix_at(end))], value);
         }
     }
 
-    /// Lowers tails at earlier ends, at which a request resumed, to what a further resume is worth,
-    /// except blocks in the tail of the prompt's end.
+    /// Lowers the value of tails at earlier ends where a request resumed to the value of a further
+    /// resume. Does not lower blocks in the tail of the prompt's end.
     fn demote_passed_tails(
         self,
         adaptive: &mut Adaptive,
@@ -191,21 +192,21 @@ impl<'a> EndedRequest<'a> {
         }
     }
 
-    /// Returns the blocks of a group that needs all of a prefix, and its block size.
+    /// Returns the blocks of a group that needs the whole prefix, and the group's block size.
     fn prefix(self) -> Option<(usize, &'a GroupBlocks)> {
         let whole = (0..self.shapes.len()).find(|&group| !self.is_tail(group))?;
         Some((self.shapes[whole].block_size, &self.held[whole].blocks))
     }
 
-    /// Returns the block of that group with which a prefix of so many tokens ends; the null block if
-    /// there is none.
+    /// Returns that group's block with which a prefix of `num_tokens` tokens ends; the null block
+    /// if it has none.
     fn prefix_at(self, num_tokens: usize) -> BlockId {
         let Some((size, table)) = self.prefix() else { return NULL_BLOCK };
         table.get((num_tokens / size).saturating_sub(1)).unwrap_or(NULL_BLOCK)
     }
 
-    /// Releases the blocks of every group and unprotects the tails, each from the end of the sequence
-    /// on.
+    /// Releases the blocks of every group and unprotects the tails, both from the end of the
+    /// sequence on.
     fn release(self, adaptive: &mut Adaptive, blocks: &mut Blocks, tails: &[Tail]) {
         adaptive.release_by(blocks, |release| {
             self.held.iter().for_each(|in_group| release.release_all(in_group.blocks.ids()));

@@ -1,8 +1,8 @@
-//! Where near the ends of earlier prompts requests resume.
+//! Learns at which positions near the ends of earlier prompts requests resume.
 //!
 //! A follow-up diverges a little before the end of the prompt that it continues: where a template
-//! put the last tokens, or at a multiple of the pieces that its traffic is made of. The bins of the
-//! histogram tell boundaries apart by their distance from the prompt's end, and by the largest
+//! put the last tokens, or at a multiple of the pieces in its traffic. The bins of the histogram
+//! distinguish boundaries by two numbers: their distance from the prompt's end, and the largest
 //! power of two of the alignment that divides them.
 
 use crate::pool::{Nearness, tuning};
@@ -15,7 +15,8 @@ pub(super) struct Bin {
 }
 
 impl Bin {
-    /// Powers of two that are told apart. Of a larger one, mostly one multiple is near the end.
+    /// The number of powers of two that are distinguished. A larger power mostly has one multiple
+    /// near the end.
     const NUM_DOUBLINGS: usize = Nearness::REACH.ilog2() as usize + 1;
     const COUNT: usize = Self::NUM_DOUBLINGS * Nearness::NUM_STEPS;
 
@@ -26,7 +27,8 @@ impl Bin {
         Some(Self { step: nearness.step()?, doublings: doublings.min(Self::most(alignment)) })
     }
 
-    /// Doublings of `alignment` of which mostly one multiple is near the end.
+    /// Returns the number of doublings of `alignment` for which mostly one multiple is near the
+    /// end.
     fn most(alignment: usize) -> usize {
         (Nearness::REACH / alignment).max(1).ilog2() as usize
     }
@@ -35,7 +37,7 @@ impl Bin {
         self.doublings * Nearness::NUM_STEPS + self.step
     }
 
-    /// The share of the bin in all boundaries near the end.
+    /// Returns the bin's share of all boundaries near the end.
     fn share(self, alignment: usize) -> f64 {
         let halvings = (self.doublings + 1).min(Self::most(alignment));
         let of_step = Nearness::num_tokens(self.step) as f64 / Nearness::REACH as f64;
@@ -43,7 +45,7 @@ impl Bin {
     }
 }
 
-/// The bins whose boundaries are worth as much as the end of the prompt.
+/// The bins whose boundaries have the same value as the end of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptBins {
     /// A bit for each bin that is not kept.
@@ -61,7 +63,7 @@ impl KeptBins {
     }
 }
 
-/// How many requests resumed in each bin.
+/// Counts how many requests resumed in each bin.
 #[derive(Clone, Debug)]
 pub struct ResumeHistogram {
     alignment: usize,
@@ -70,13 +72,13 @@ pub struct ResumeHistogram {
 }
 
 impl ResumeHistogram {
-    /// An empty histogram for hits that end at multiples of `alignment` tokens.
+    /// Creates an empty histogram for hits that end at multiples of `alignment` tokens.
     pub fn new(alignment: usize) -> Self {
         Self { alignment, total: 0, counts: [0; Bin::COUNT] }
     }
 
-    /// Counts the first request that resumes at `position`, a multiple of the alignment, with this
-    /// nearness to the end of the earlier prompt. Returns the kept bins from time to time.
+    /// Counts the first request that resumes at `position`, a multiple of the alignment. `nearness`
+    /// is its distance from the end of the earlier prompt. Returns the kept bins from time to time.
     pub fn record(&mut self, position: usize, nearness: Nearness) -> Option<KeptBins> {
         let bin = Bin::of(position, self.alignment, nearness)?;
         self.counts[bin.index()] += 1;
@@ -106,7 +108,7 @@ impl ResumeHistogram {
 mod tests {
     use super::*;
 
-    /// The boundaries that are kept of those before the end of a prompt.
+    /// Returns the boundaries in a prompt that are kept.
     fn kept(bins: KeptBins, alignment: usize, num_prompt_tokens: usize) -> Vec<usize> {
         let boundaries = (1..=num_prompt_tokens / alignment).map(|i| i * alignment);
         let bin =
@@ -114,8 +116,8 @@ mod tests {
         boundaries.filter(|&boundary| bins.contains(bin(boundary))).collect()
     }
 
-    /// What is kept after requests resumed at multiples of `grain` tokens, up to `reach` before the
-    /// ends of prompts of all lengths.
+    /// Returns the kept bins after requests resumed at multiples of `grain` tokens, up to `reach`
+    /// tokens before the ends of prompts of all lengths.
     fn after(alignment: usize, grain: usize, reach: usize, num: usize) -> KeptBins {
         let mut resumes = ResumeHistogram::new(alignment);
         let mut bins = KeptBins::ALL;

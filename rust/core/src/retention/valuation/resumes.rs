@@ -1,5 +1,6 @@
-//! What requests teach when they resume earlier sequences and when they end: at which boundaries near
-//! the ends of prompts requests resume, and what tails at the ends of prompts and answers are worth.
+//! Learns from requests that resume earlier sequences and from requests that end. It learns at
+//! which boundaries near the ends of prompts requests resume, and the values of tails at the ends
+//! of prompts and answers.
 
 use super::Valuation;
 use super::ends::{End, EndStatistics, EndValue, EndValues};
@@ -13,11 +14,11 @@ use crate::retention::shape::TailShape;
 pub(crate) struct Admission<'a> {
     /// The request.
     pub request: &'a RequestView<'a>,
-    /// The blocks of its hit, one table per group; empty for no hit.
+    /// The blocks of the request's hit, one table per group; empty for no hit.
     pub hit: &'a [GroupBlocks],
-    /// Computed tokens whose blocks the manager has.
+    /// The number of computed tokens whose blocks the manager has.
     pub num_local_computed_tokens: usize,
-    /// Computed tokens, external ones included.
+    /// The number of computed tokens, including external ones.
     pub num_computed_tokens: usize,
     /// Tokens per block hash.
     pub hash_block_size: usize,
@@ -26,15 +27,15 @@ pub(crate) struct Admission<'a> {
 /// The values of the tails of a request that ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::retention) struct SequenceValues {
-    /// The value of the tail at its end.
+    /// The value of the tail at the request's end.
     pub end: ValueLevel,
-    /// The value of tails at earlier ends, at which requests resumed.
+    /// The value of tails at earlier ends where requests resumed.
     pub resumed: EndValue,
 }
 
 impl Valuation {
-    /// Notes that a request continues earlier sequences where its shared prefix ends, whether or
-    /// not the tails there were cached.
+    /// Notes that a request continues earlier sequences where its shared prefix ends, whether the
+    /// tails there were cached or not.
     pub(in crate::retention) fn note_resume(
         &mut self,
         shapes: &[TailShape],
@@ -48,7 +49,8 @@ impl Valuation {
         let Some(full) = adaptive.full_group.map(|id| &shapes[usize::from(id)]) else { return };
         let last = last_shared_block(full, position, pool, admission);
         let Some(last) = last.map(|block| adaptive.meta(block)) else { return };
-        // Where more requests resumed, prompts diverge: a tail is kept there wherever their ends are.
+        // If more than one request resumed here, prompts diverge here. Then a tail is kept here
+        // anyway, wherever the prompts end.
         if last.is_used_once()
             && let Some(kept_bins) = self.near_end.record(position, last.nearness())
         {
@@ -100,7 +102,7 @@ impl Valuation {
     }
 }
 
-/// Returns the kind of end at which a request resumes, given the last full-attention block of its
+/// Returns the kind of end where a request resumes, given the last full-attention block of its
 /// shared prefix; `None` if no sequence ended there.
 fn resumed_end(last: BlockMeta) -> Option<End> {
     if !last.is_end() {

@@ -13,14 +13,14 @@ pub struct Cached<'a> {
     pub hashes: &'a [BlockHash],
     pub group: GroupId,
     pub value: Value,
-    /// Tokens up to the end of the first block, and per block.
+    /// The number of tokens up to the end of the first block, and the number of tokens per block.
     pub first_end: usize,
     pub block_size: usize,
     pub num_prompt_tokens: usize,
 }
 
 impl Adaptive {
-    /// Allocates `n` free blocks: uncached ones, then evictable ones. They lose their keys.
+    /// Allocates `n` free blocks: uncached blocks first, then evictable ones. They lose their keys.
     pub fn take(&mut self, n: usize) -> Vec<BlockId> {
         while self.pool.queue.len() < n {
             let block = self.evict_next().expect("free blocks");
@@ -48,12 +48,12 @@ impl Adaptive {
     }
 
     /// Removes a reference from each block in use and ends the protection of protected tails, in
-    /// the order given. Free uncached blocks go to the front of the queue in that order.
+    /// the given order. Free uncached blocks go to the front of the queue in this order.
     pub fn release(&mut self, blocks: &[BlockId]) {
         self.release_blocks(blocks, false);
     }
 
-    /// Releases blocks that a running request has left behind. Returns those that are protected.
+    /// Releases blocks that a running request has passed. Returns the blocks that are protected.
     pub fn release_left_behind(&mut self, blocks: &[BlockId]) -> Vec<BlockId> {
         self.release_blocks(blocks, true);
         blocks.iter().copied().filter(|&block| self.is_protected(block)).collect()
@@ -78,8 +78,8 @@ impl Adaptive {
         self.fit_shadow_caches();
     }
 
-    /// Raises the priority of blocks that the request uses or releases to its own, if that is
-    /// higher.
+    /// Raises the priority of blocks that the request uses or releases to the request's priority,
+    /// if that is higher.
     pub fn raise(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             if self.is_cached(block) {
@@ -88,7 +88,7 @@ impl Adaptive {
         }
     }
 
-    /// The time in milliseconds.
+    /// Sets the time in milliseconds.
     pub fn set_now(&mut self, now: u64) {
         self.priorities.now = self.priorities.now.max(now);
         while let Some(block) = self.priorities.expired() {
@@ -97,7 +97,7 @@ impl Adaptive {
         self.fit_shadow_caches();
     }
 
-    /// Caches full blocks of a request. A free block that served a key of theirs loses its value.
+    /// Caches full blocks of a request. A free block that served one of their keys loses its value.
     pub fn cache(&mut self, cached: &Cached<'_>) {
         let group = cached.group;
         for (&block, &hash) in cached.blocks.iter().zip(cached.hashes) {
@@ -129,7 +129,7 @@ impl Adaptive {
         self.end_rounds();
     }
 
-    /// Gives a block another key.
+    /// Adds a key to a block.
     pub fn add_key(&mut self, block: BlockId, key: CacheKey) {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
@@ -140,7 +140,7 @@ impl Adaptive {
         }
     }
 
-    /// Moves the keys and the record of a block to another in use without keys.
+    /// Moves the keys and the record of a block to another block, which is in use and has no keys.
     pub fn move_keys(&mut self, from: BlockId, to: BlockId) {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
@@ -153,7 +153,7 @@ impl Adaptive {
         self.leave(from);
     }
 
-    /// Evicts blocks by id. Evictable ones go to the front of the queue.
+    /// Evicts blocks by id. Evictable blocks go to the front of the queue.
     pub fn evict(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             self.pool.evict(&[block]);
@@ -163,7 +163,7 @@ impl Adaptive {
         }
     }
 
-    /// Evicts all blocks. Returns `false`, and does nothing, while a block is in use.
+    /// Evicts all blocks. If a block is in use, does nothing and returns `false`.
     pub fn reset(&mut self) -> bool {
         if self.eviction_order().len() + 1 < self.blocks.len() {
             return false;
@@ -176,8 +176,8 @@ impl Adaptive {
         self.pool.reset()
     }
 
-    /// Gives a tail at which a sequence ends the uses of a full-attention block and the halvings of
-    /// that end; in the prompt, the smaller number of its own and those.
+    /// Gives a tail where a sequence ends the uses of a full-attention block, and the halvings of
+    /// the end. In the prompt, the tail keeps its own halvings if they are fewer.
     pub fn promote(&mut self, tail: BlockId, full: Option<BlockId>, halvings: usize) {
         let tail_block = self.block(tail);
         tail_block.halvings = match tail_block.is_unused_answer() {
@@ -187,7 +187,7 @@ impl Adaptive {
         full.into_iter().for_each(|full| self.inherit_uses(tail, full));
     }
 
-    /// Gives a tail at which a request or two resumed other halvings, if its value does not last.
+    /// Sets the halvings of a tail where one or two requests resumed, unless the tail is durable.
     pub fn demote_resumed(&mut self, tail: BlockId, halvings: usize) {
         let tail = self.block(tail);
         if (2..4).contains(&tail.uses) && !tail.is_durable {
@@ -195,7 +195,7 @@ impl Adaptive {
         }
     }
 
-    /// Gives blocks that have just become cached a value.
+    /// Sets the value of blocks that have just become cached.
     pub fn set_value(&mut self, blocks: &[BlockId], value: Value) {
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
             let block = self.block(block);
@@ -223,8 +223,8 @@ impl Adaptive {
         }
     }
 
-    /// A request computed a duplicate of the block that serves a key. The duplicate inherits the
-    /// priority, even if the block is in use.
+    /// Handles a duplicate that a request computed of the block that serves a key. The duplicate
+    /// inherits the priority even if the block is in use.
     fn note_duplicate(&mut self, first: BlockId, duplicate: BlockId) {
         self.priorities.inherit(first, duplicate);
         if self.leave(first) {

@@ -1,11 +1,13 @@
-//! What vLLM's own policy would have kept of the sampled blocks. It decides nothing.
+//! Models the sampled blocks that vLLM's own policy would have kept. It decides nothing.
 //!
-//! That policy caches a tail wherever a hit may end, and evicts what has been free longest. Sampled
-//! full-attention blocks are known by their names; tails, and states, are amounts that take room.
-//! All amounts are in 1/256 of blocks. The queue is divided into *ticks*, each of a 32nd of its
-//! room: it knows in which tick something became free, and no finer order.
+//! That policy caches a tail wherever a hit can end. It evicts the block that has been free
+//! longest. Sampled full-attention blocks are known by their names. Tails and states are amounts
+//! that fill the queue. All amounts are in 1/256 of blocks.
+//!
+//! The queue is divided into *ticks*, each of a 32nd of its capacity. It knows only the tick in
+//! which something became free.
 
-/// One block, as an amount.
+/// One block as an amount.
 const BLOCK: u64 = 256;
 
 pub struct DefaultQueue {
@@ -13,7 +15,8 @@ pub struct DefaultQueue {
     num_zero_bits: u32,
     /// The amount of tails that the policy computes with each sampled block.
     tails_per_block: u64,
-    /// What became free in each tick and is not evicted; the first `num_evicted` ticks are evicted.
+    /// The amount that became free in each tick and is not evicted. The first `num_evicted` ticks
+    /// are evicted.
     amounts: Vec<u64>,
     num_evicted: usize,
     /// The tick of the last block that was hit.
@@ -33,23 +36,23 @@ impl DefaultQueue {
         self.amounts.len() - 1
     }
 
-    /// A sampled block is computed, with tails that become free.
+    /// Counts a sampled block that is computed, and its tails, which become free.
     pub fn computed(&mut self) {
         self.free(self.tails_per_block);
     }
 
-    /// A sampled block becomes free.
+    /// Counts a sampled block that becomes free.
     pub fn freed(&mut self) {
         self.free(BLOCK);
     }
 
-    /// So many states become free, sampled or not.
+    /// Counts `num` states that become free, sampled or not.
     pub fn freed_states(&mut self, num: usize) {
         self.free(self.sampled_amount(num));
     }
 
-    /// A request uses a block that became free in a tick. Returns whether it is a hit; else the
-    /// request computes the block.
+    /// Uses a block that became free in a tick. Returns whether it is a hit; if not, the request
+    /// computes the block.
     pub fn used(&mut self, tick: usize) -> bool {
         let is_hit = tick >= self.num_evicted;
         if is_hit {
@@ -61,7 +64,7 @@ impl DefaultQueue {
         is_hit
     }
 
-    /// A request hits so many blocks of tails, sampled or not. They become free now instead of in
+    /// Counts a hit of `num` blocks of tails, sampled or not. They become free now, instead of in
     /// the tick of the last block that was hit.
     pub fn hit_tails(&mut self, num: usize) {
         if self.last_hit >= self.num_evicted {
@@ -71,7 +74,7 @@ impl DefaultQueue {
         }
     }
 
-    /// Evicts what exceeds the sampled part of so many blocks.
+    /// Evicts the amount that exceeds the sampled part of `num_blocks` blocks.
     pub fn evict(&mut self, num_blocks: usize) {
         let room = BLOCK * (num_blocks >> self.num_zero_bits) as u64;
         loop {

@@ -1,29 +1,33 @@
-//! What tails at the ends of prompts and of answers are worth, learnt from where requests resume.
+//! The worth of tails at the ends of prompts and answers, learnt from the positions where requests
+//! resume.
 //!
-//! A tail takes the room of full-attention blocks of c tokens. Of those, kept after one use, a share
-//! r is used again: they regain c * r tokens. The tail of an end behind L tokens regains L tokens if
-//! a request resumes there. So far, requests resumed for the first time at ends behind a share s of
-//! all tokens before ends of that sort. Its worth is what it is expected to regain, against what the
-//! same room would regain: s * L / (c * r). Until ends are seen, their worth is 1.
+//! A tail takes as much of the pool as full-attention blocks of c tokens. A share r of these
+//! blocks, kept after one use, is used again. So they regain c * r tokens. The tail of an end after
+//! L tokens regains L tokens if a request resumes there.
 //!
-//! Who evicts that tail alone loses s * L tokens for the room of c; who evicts all L tokens with it,
-//! r * L tokens for the room of L + c. Where the second loses no more for its room, tail and full
-//! blocks are to go together, and 0.55 of the tail's halvings are left. Of a worth that is assumed,
-//! three times as much is assumed here.
+//! So far, requests resumed for the first time at ends after a share s of all tokens before ends of
+//! the same kind. A tail is expected to regain s * L tokens. Its worth is this number divided by
+//! the tokens that full-attention blocks of the same size regain: s * L / (c * r). Until ends are
+//! seen, their worth is 1.
 //!
-//! There are three sorts: ends of prompts, ends of answers, and ends at which a request has resumed.
-//! The last sort resumes only where a request goes on, not where one repeats its prompt: of such an
-//! end, the tail is kept as that of a prompt.
+//! To evict only the tail costs s * L tokens for the space of c. To evict all L tokens with it
+//! costs r * L tokens for the space of L + c. If the second costs no more for its space, tail and
+//! full blocks must be evicted together, and the tail keeps 0.55 of its halvings. In this
+//! comparison, a worth that is assumed counts three times.
+//!
+//! There are three kinds: ends of prompts, ends of answers, and ends where a request has resumed.
+//! For the last kind, a resume counts only if the request continues past the end. If a request
+//! repeats its prompt, the tail of the end is kept as the tail of a prompt.
 
 use super::block::WORTHLESS;
 
-/// The worth of tails at ends, in full-attention blocks: a part that is assumed, and so much for
-/// each token before the end.
+/// The worth of tails at ends, in full-attention blocks: an assumed part, and a part per token
+/// before the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Worth {
     pub assumed: f64,
     pub per_token: f64,
-    /// Tokens of full attention that take the room of a tail.
+    /// The number of full-attention tokens whose blocks take as much of the pool as a tail.
     pub tail_cost: f64,
 }
 
@@ -34,7 +38,8 @@ impl Default for Worth {
 }
 
 impl Worth {
-    /// Returns the halvings that lead from the value of full-attention blocks to that of an end.
+    /// Returns how often the value of full-attention blocks must be halved to get the value of an
+    /// end.
     pub fn halvings(self, num_tokens: usize) -> usize {
         let worth = self.assumed + self.per_token * num_tokens as f64;
         let halvings = (1.0 / worth).log2().max(0.0);
@@ -47,27 +52,27 @@ impl Worth {
     }
 }
 
-/// The worth of ends of each sort.
+/// The worth of each kind of end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EndWorths {
     pub prompt: Worth,
     pub answer: Worth,
-    /// Of ends at which a request has resumed.
+    /// The worth of ends where a request has resumed.
     pub resumed: Worth,
 }
 
 impl EndWorths {
-    /// The most halvings of the end of an answer whose last tail is kept while its request runs.
+    /// The most halvings of an answer's end whose last tail is kept while its request runs.
     const MAX_HALVINGS_OF_ANSWER: usize = 2;
 
-    /// Whether the last tail of an answer is kept while its request runs.
+    /// Returns whether the last tail of an answer is kept while its request runs.
     pub fn keep_answers(self, num_prompt_tokens: usize) -> bool {
         self.answer.halvings(num_prompt_tokens) <= Self::MAX_HALVINGS_OF_ANSWER
     }
 }
 
-/// Ends of one sort: how many, the tokens before them, and the tokens before those at which a
-/// request resumed for the first time. All fade.
+/// Sums over the ends of one kind: their number, the tokens before them, and the tokens before ends
+/// where a request resumed for the first time. All sums fade.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     num: f64,
@@ -76,14 +81,14 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// The part of earlier ends that fades with another one.
+    /// The share of earlier ends that fades with each new end.
     const FADE: f64 = 1.0 / 1024.0;
-    /// Tokens that a request computes from which on its ends count in full.
+    /// The number of tokens that a request must compute so that its ends count in full.
     const COMPUTED: f64 = 128.0;
-    /// Ends with the value of full-attention blocks that are assumed at the start.
+    /// The number of assumed ends at the start. They have the value of full-attention blocks.
     const PRIOR: f64 = 16.0;
 
-    /// Returns how much the ends of a request count that computed so many tokens.
+    /// Returns the weight of the ends of a request that computed `num_computed` tokens.
     pub fn weight(num_computed: usize) -> f64 {
         (num_computed as f64 / Self::COMPUTED).min(1.0)
     }
@@ -99,7 +104,7 @@ impl Ends {
         self.num_resumed_tokens += num_tokens as f64;
     }
 
-    /// Returns the worth. `reuse` is the share of full-attention blocks with one use that are used
+    /// Returns the worth. `reuse` is the share of once-used full-attention blocks that are used
     /// again.
     pub fn worth(&self, tail_cost: f64, reuse: f64) -> Worth {
         let Self { num, num_tokens, num_resumed_tokens } = *self;

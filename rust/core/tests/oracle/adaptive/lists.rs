@@ -1,4 +1,4 @@
-//! The lists of evictable blocks, and the order of their eviction.
+//! The lists of evictable blocks, and their order of eviction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use kvoxide_core::BlockId;
 
 use super::scoring::{AGES, Scores};
 
-/// A list of free blocks of one frequency class, one number of halvings and one age. Each halves
-/// the score.
+/// A list of free blocks with the same frequency class, number of halvings and age. Each halving
+/// halves the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct List {
     pub class: usize,
@@ -21,15 +21,15 @@ impl List {
     }
 }
 
-/// Which list goes first: the one with the lowest score, of equals the older one. Of equal scores
-/// and ages the list that was in front stays there until it is found empty or an epoch ends; then
-/// the lowest class is in front.
+/// Decides which list goes first: the list with the lowest score, and for equal scores the older
+/// one. If scores and ages are equal, the list in front stays in front until it is found empty or
+/// an epoch ends. Then the lowest class is in front.
 #[derive(Clone)]
 pub struct Ranking {
     pub scores: Scores,
     /// Lists that got a block since they were last found empty.
     filled: BTreeSet<List>,
-    /// Class and halvings of the list in front.
+    /// The class and halvings of the list in front.
     front: Option<(usize, usize)>,
 }
 
@@ -38,7 +38,7 @@ impl Ranking {
         Self { scores, filled: BTreeSet::new(), front: None }
     }
 
-    /// A list got a block.
+    /// Notes that a list got a block.
     pub fn fill(&mut self, list: List) {
         if !self.filled.contains(&list) {
             if self.front().is_none_or(|front| self.goes_before(list, front)) {
@@ -48,7 +48,7 @@ impl Ranking {
         }
     }
 
-    /// Returns the list in front, which may have run empty since it got a block.
+    /// Returns the list in front. It can be empty again.
     pub fn front(&self) -> Option<List> {
         let (class, halvings) = self.front?;
         let same_kind =
@@ -58,7 +58,7 @@ impl Ranking {
             .reduce(|first, other| if self.goes_before(other, first) { other } else { first })
     }
 
-    /// The list in front was found empty.
+    /// Drops the list in front, which was found empty.
     pub fn drop_front(&mut self) {
         if let Some(front) = self.front() {
             self.filled.remove(&front);
@@ -66,7 +66,7 @@ impl Ranking {
         self.find_front();
     }
 
-    /// Every list is an epoch older. The two oldest become one.
+    /// Makes every list an epoch older. The two oldest lists become one.
     pub fn end_epoch(&mut self) {
         self.filled = self.filled.iter().map(|list| list.older()).collect();
         self.find_front();
@@ -125,8 +125,8 @@ impl Lists {
         }
     }
 
-    /// Every list is an epoch older, and scored anew. Of the two oldest, which become one, the
-    /// older one's blocks are in front.
+    /// Makes every list an epoch older and updates the scores. The two oldest lists become one,
+    /// with the blocks of the older one in front.
     pub fn end_epoch(&mut self, scores: Scores) {
         for (list, blocks) in std::mem::take(&mut self.blocks).into_iter().rev() {
             self.blocks.entry(list.older()).or_default().extend(blocks);

@@ -1,13 +1,14 @@
-//! Retention priorities, as TensorRT-LLM's `KvCacheRetentionConfig` has them: a request may ask for
-//! a priority from 0 to 100, and for a time to live. 50 is the default, and no priority of a block.
+//! Retention priorities, as in TensorRT-LLM's `KvCacheRetentionConfig`. A request can set a
+//! priority from 0 to 100 and a time to live. The default is 50, for which blocks have no priority.
 //!
-//! A free cached block of another priority waits in a tier of its own. Tiers below 50 are evicted
-//! before all other cached blocks, tiers above 50 after them, each from the longest free block on.
-//! At most a share of the pool is protected by priorities above 50: beyond it the first block of
-//! the lowest such tier loses its priority. A block whose time is over loses it too. Without its
-//! priority, a block waits as any other.
+//! A free cached block with another priority waits in a tier for this priority. Tiers below 50 are
+//! evicted before all other cached blocks, and tiers above 50 after them. In a tier, the block that
+//! has been free longest is evicted first. Priorities above 50 protect at most a share of the pool.
+//! If there are more such blocks, the first block of the lowest such tier loses its priority. A
+//! block whose time has ended also loses it. Without a priority, a block waits with all other
+//! blocks.
 //!
-//! A block has the priority of the request that computed it. A later user can only raise it.
+//! A block has the priority of the request that computed it. Later users can only raise it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,20 +21,20 @@ pub const DEFAULT: u8 = 50;
 #[derive(Clone, Copy, Debug)]
 pub struct ReadContext {
     pub priority: u8,
-    /// Milliseconds from the last use on; `None` for no end.
+    /// Milliseconds from the last use; `None` for no limit.
     pub time_to_live: Option<u64>,
 }
 
 #[derive(Default)]
 pub struct Priorities {
-    /// Most free blocks above the default priority.
+    /// The most free blocks above the default priority.
     max_protected: usize,
     pub now: u64,
     /// The priority of the request that uses blocks now; `None` for the default.
     pub asked: Option<ReadContext>,
-    /// The priorities of blocks, in use or free, and the times at which they end.
+    /// The priorities of blocks, in use or free, and the times when they end.
     of_blocks: HashMap<BlockId, EffectivePriority>,
-    /// The free blocks of each priority; the first is evicted first.
+    /// The free blocks of each priority. The first one is evicted first.
     tiers: BTreeMap<u8, Vec<BlockId>>,
     /// Duplicates, with the priorities of the blocks that serve their keys.
     inherited: Vec<(BlockId, EffectivePriority)>,
@@ -59,15 +60,15 @@ impl Priorities {
         };
     }
 
-    /// Returns the priority that the current request gives blocks, if it sets one.
+    /// Returns the priority that blocks get from the current request, if it sets one.
     fn given(&self) -> Option<EffectivePriority> {
         let ReadContext { priority, time_to_live } = self.asked?;
         let until = time_to_live.map_or(EffectivePriority::NO_END, |time| self.now + time);
         Some(EffectivePriority { priority, until })
     }
 
-    /// Gives computed blocks the priority of their request, or the higher one of a block that
-    /// serves the same key.
+    /// Gives computed blocks the priority of their request. If a block that serves the same key has
+    /// a higher priority, they get that.
     pub fn computed(&mut self, blocks: &[BlockId]) {
         if let Some(given) = self.given() {
             blocks.iter().for_each(|&block| self.set(block, Some(given)));
@@ -82,7 +83,7 @@ impl Priorities {
         self.inherited.extend(self.of(from).map(|priority| (to, priority)));
     }
 
-    /// The current request uses a block, or releases it.
+    /// Raises the priority of a block that the current request uses or releases.
     pub fn raise(&mut self, block: BlockId) {
         if let Some(given) = self.given() {
             self.raise_to(block, given);
@@ -101,20 +102,20 @@ impl Priorities {
         }
     }
 
-    /// A request hits a block. A request without a priority counts as of the default, which is
-    /// higher than a low priority.
+    /// Handles a hit of a block. A request without a priority has the default, which is higher than
+    /// a low priority.
     pub fn hit(&mut self, block: BlockId) {
         if self.asked.is_none() && self.of(block).is_some_and(|known| known.priority < DEFAULT) {
             self.set(block, None);
         }
     }
 
-    /// A block with a priority becomes free.
+    /// Adds a block with a priority, which became free, to its tier.
     pub fn push(&mut self, block: BlockId) {
         self.tiers.entry(self.of_blocks[&block].priority).or_default().push(block);
     }
 
-    /// A block leaves its tier.
+    /// Removes a block from its tier.
     pub fn remove(&mut self, block: BlockId) {
         self.tiers.values_mut().for_each(|tier| tier.retain(|&other| other != block));
     }
@@ -129,13 +130,13 @@ impl Priorities {
         self.tiers.range(DEFAULT + 1..).flat_map(|(_, tier)| tier).copied().collect()
     }
 
-    /// Returns the next free block beyond the share of the pool that is protected.
+    /// Returns the next free block above the protected share of the pool.
     pub fn excess(&self) -> Option<BlockId> {
         let high = self.high();
         high.first().copied().filter(|_| high.len() > self.max_protected)
     }
 
-    /// Returns the free block whose time was over first, if it is over.
+    /// Returns the free block whose time ended first, if its time has ended.
     pub fn expired(&self) -> Option<BlockId> {
         let free = self.tiers.values().flatten().copied();
         free.filter(|block| self.is_over(self.of_blocks[block]))

@@ -1,5 +1,5 @@
-//! Releases of requests under the adaptive policy: of skipped blocks while they run, and of all
-//! blocks when they end.
+//! Releases blocks of requests under the adaptive policy: skipped blocks while a request runs, and
+//! all blocks when it ends.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use super::block::WORTHLESS;
 use super::requests::{Manager, Request, Tail};
 
 impl Manager {
-    /// Releases the skipped blocks of a running request, and records the tails that are protected.
+    /// Releases the skipped blocks of a running request. Records the tails that are protected.
     pub fn leave_behind(&mut self, id: u64, num_computed: usize) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let (mut ends, mut protected) = (HashMap::new(), Vec::new());
@@ -40,8 +40,8 @@ impl Manager {
         self.policy.release(&passed);
     }
 
-    /// Returns the protected tails in the answer of a request that end before the last boundary of
-    /// hits at which new ones end. They are not wanted any more.
+    /// Returns the protected tails in a request's answer that end before the last boundary of hits
+    /// where new tails end. They are no longer needed.
     fn passed_by(&self, id: u64, new: &[Tail]) -> Vec<BlockId> {
         let boundary = |tail: &Tail| tail.end.div_ceil(self.alignment);
         let is_in_answer = |tail: &&Tail| self.policy.is_unused_answer(tail.block);
@@ -54,8 +54,8 @@ impl Manager {
     }
 
     /// Releases the blocks of a request that ends, each table from its end on, and its protected
-    /// tails. Its last tails get the value of an end, because a later request may continue there.
-    /// Tails get the uses of the full-attention blocks that end where they do.
+    /// tails. The request's last tails get the value of an end, because a later request can
+    /// continue there. Tails get the uses of full-attention blocks with the same end.
     pub fn free(&mut self, id: u64) {
         let request = self.requests.remove(&id).expect("a request that runs");
         let halvings = self.note_ends(&request);
@@ -92,7 +92,7 @@ impl Manager {
             let group =
                 self.groups[usize::from(self.policy.pool.blocks[block as usize].keys[0].group)];
             let prompt_end = request.num_prompt_tokens / self.alignment * self.alignment;
-            // Nearer to the prompt's end, it belongs to the tail there.
+            // A tail nearer to the prompt's end belongs to the tail there.
             let is_before_last_tail = end + group.tail_len() * group.block_size <= prompt_end;
             let prefix = prefix_at(end).filter(|_| is_before_last_tail);
             if prefix.is_some_and(|prefix| self.policy.blocks[prefix as usize].is_end()) {
@@ -102,8 +102,8 @@ impl Manager {
         self.policy.release(&order);
     }
 
-    /// Ends a request whose blocks the caller releases. Returns them group by group, in the order
-    /// of the sequence.
+    /// Ends a request. The caller releases its blocks. Returns the blocks by group, in the order of
+    /// the sequence.
     pub fn forget(&mut self, id: u64) -> Vec<BlockId> {
         let request = self.requests.remove(&id).expect("a request that runs");
         let tails: Vec<_> = self.own_tails(&request).iter().map(|tail| tail.block).collect();
@@ -119,8 +119,8 @@ impl Manager {
         self.policy.is_protected(tail.block) && keys[0].hash == tail.hash
     }
 
-    /// Returns the tails of a request that are still protected and still have their keys, the last
-    /// first.
+    /// Returns the tails of a request that are still protected and still have their keys, from last
+    /// to first.
     fn own_tails(&self, request: &Request) -> Vec<Tail> {
         let own = request.tails.iter().filter(|tail| self.is_own(tail));
         let mut tails: Vec<_> = own.copied().collect();

@@ -1,6 +1,6 @@
-//! The blocks of requests under the adaptive policy: their allocation, and which become cached,
-//! with which values. The hit of a request is given, as is that enough blocks are free. The model
-//! has groups of full attention and of sliding windows.
+//! The blocks of requests under the adaptive policy: their allocation, which of them become cached,
+//! and with which values. Callers give the hit of a request and make sure that enough blocks are
+//! free. The model has groups of full attention and of sliding windows.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,17 +18,17 @@ use super::value::{Prompt, ResumeHistogram, Value};
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
     pub block_size: usize,
-    /// Tokens of the window; `None` for full attention.
+    /// The number of tokens in the window; `None` for full attention.
     pub window: Option<usize>,
 }
 
 impl Group {
-    /// Returns how many blocks before a hit's end are needed.
+    /// Returns how many blocks before the end of a hit are needed.
     pub fn tail_len(&self) -> usize {
         self.window.map_or(0, |window| (window - 1).div_ceil(self.block_size))
     }
 
-    /// Returns how many leading blocks of a table no later token attends to.
+    /// Returns the number of leading blocks of a table that no later token attends to.
     pub fn num_left_behind(&self, num_computed: usize) -> usize {
         self.window.map_or(0, |window| (num_computed + 1).saturating_sub(window) / self.block_size)
     }
@@ -38,12 +38,12 @@ impl Group {
 pub struct Request {
     /// A table for each group, with null blocks at released positions.
     pub tables: Vec<Vec<BlockId>>,
-    /// Leading blocks of each table that are cached or stay uncached.
+    /// The number of leading blocks of each table that are cached or stay uncached.
     pub num_cached: Vec<usize>,
     /// Tails that were protected when the request released them.
     pub tails: Vec<Tail>,
     pub num_prompt_tokens: usize,
-    /// Tokens that were computed before the request was admitted.
+    /// The number of tokens that were computed before the request was admitted.
     pub num_hit_tokens: usize,
 }
 
@@ -57,24 +57,25 @@ impl Request {
 /// A block of a window that was protected when its request released it.
 #[derive(Clone, Copy)]
 pub struct Tail {
-    /// Tokens of the prefix that ends with the block.
+    /// The number of tokens in the prefix that ends with the block.
     pub end: usize,
     pub block: BlockId,
     pub hash: BlockHash,
 }
 
-/// A step of a request. Counts in tokens.
+/// A step of a request. Counts are in tokens.
 pub struct Step<'a> {
     pub id: u64,
     pub hashes: &'a [BlockHash],
     pub num_prompt_tokens: usize,
-    /// Tokens that are computed before the step, those of a hit included, and new ones.
+    /// The number of tokens that are computed before the step, including tokens of a hit, and the
+    /// number of new tokens.
     pub num_computed: usize,
     pub num_new: usize,
-    /// The blocks of the hit in each group, if the request begins.
+    /// The blocks of the hit in each group, if the request starts with this step.
     pub hit: Option<&'a [Vec<BlockId>]>,
     /// The position where the request diverges from a cached prompt that is longer than its hit; 0
-    /// for none.
+    /// if there is none.
     pub shared_prefix_boundary: usize,
 }
 
@@ -88,14 +89,14 @@ pub struct Manager {
     prompt_ends: Ends,
     answer_ends: Ends,
     resumed_ends: Ends,
-    /// The worths of the three sorts of ends, as they were when a request last resumed at an end or
-    /// ended.
+    /// The worths of the three kinds of ends, computed when a request last ended or resumed at an
+    /// end.
     pub(super) end_worths: EndWorths,
     pub requests: HashMap<u64, Request>,
 }
 
 impl Manager {
-    /// Tokens behind the place of a resume up to which a prompt counts as one that was sent before.
+    /// The most tokens after the position of a resume for which a prompt counts as a repeated one.
     const MAX_REPEATED: usize = 16;
 
     pub fn new(
@@ -120,7 +121,7 @@ impl Manager {
         }
     }
 
-    /// Makes a call on behalf of a request with a priority.
+    /// Makes a call for a request with a priority.
     pub fn asking<R>(
         &mut self,
         asked: Option<ReadContext>,
@@ -132,7 +133,7 @@ impl Manager {
         result
     }
 
-    /// Allocates slots for a step, which have to be free, and caches the blocks that are full then.
+    /// Allocates slots for a step, which must be free, and caches the blocks that are full then.
     /// Returns the new blocks.
     pub fn allocate(&mut self, step: &Step<'_>) -> Vec<Vec<BlockId>> {
         self.leave_behind(step.id, step.num_computed);
@@ -165,8 +166,8 @@ impl Manager {
         new
     }
 
-    /// Counts a resume: the distance between the end of an earlier prompt and the position where
-    /// the request diverges from it.
+    /// Counts a resume. A resume is described by the distance between the end of an earlier prompt
+    /// and the position where the request diverges from it.
     fn note_resume(&mut self, step: &Step<'_>) {
         let shared = step.num_computed.max(step.shared_prefix_boundary);
         let position = shared / self.alignment * self.alignment;
@@ -198,9 +199,9 @@ impl Manager {
         }
     }
 
-    /// Counts the end of the prompt if the request computed its last block, and that of an answer if
-    /// the last cached block holds generated tokens. Returns the halvings of tails at the end of the
-    /// sequence.
+    /// Counts the end of the prompt if the request computed its last block. Counts the end of an
+    /// answer if the last cached block has generated tokens. Returns the halvings of tails at the
+    /// end of the sequence.
     pub fn note_ends(&mut self, request: &Request) -> usize {
         let Some(full) = self.policy.full_group() else { return 0 };
         let table = &request.tables[usize::from(full)];
@@ -255,7 +256,7 @@ impl Manager {
         };
         for (run, value) in cached {
             let blocks = &request.tables[i][run.clone()];
-            // Blocks that were left behind before they were cached are null.
+            // Blocks that were released before they were cached are null.
             let num_null = blocks.iter().take_while(|&&block| block == NULL_BLOCK).count();
             for first in (run.start + num_null..run.end).step_by(PrefixIndex::BATCH) {
                 let batch = first..(first + PrefixIndex::BATCH).min(run.end);
@@ -277,8 +278,8 @@ impl Manager {
         self.cache_prompt_end(i, &request.tables[i], step, num_tokens);
     }
 
-    /// Caches a full block under the end of the prompt inside it too, without the token that is
-    /// always computed.
+    /// Also caches a full block under the end of the prompt inside it. That end does not include
+    /// the token that is always computed.
     fn cache_prompt_end(
         &mut self,
         i: usize,
@@ -296,13 +297,13 @@ impl Manager {
         }
     }
 
-    /// Whether worthless blocks would still be cached when the prompt is computed.
+    /// Returns whether worthless blocks would still be cached when the prompt is computed.
     fn has_room(&self, step: &Step<'_>) -> bool {
         let per_token: f64 = self.groups.iter().map(|group| 1.0 / group.block_size as f64).sum();
         step.num_prompt_tokens as f64 * per_token <= self.policy.pool.queue.len() as f64
     }
 
-    /// Returns the blocks that have a value, those of one value together.
+    /// Returns runs of blocks that have a value. The blocks of a run have the same value.
     fn runs(
         &self,
         i: usize,
@@ -338,8 +339,8 @@ impl Manager {
         runs
     }
 
-    /// Returns how many tokens of a prefix take as many full-attention blocks as its
-    /// tails take blocks.
+    /// Returns the number of tokens for which a prefix has as many full-attention blocks as its
+    /// tails have blocks.
     fn tail_cost(&self) -> f64 {
         let whole = self.groups.iter().filter(|group| group.window.is_none());
         let per_token: f64 = whole.map(|group| 1.0 / group.block_size as f64).sum();

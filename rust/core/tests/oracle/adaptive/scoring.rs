@@ -1,11 +1,11 @@
-//! Scoring functions: the score of a free cached block by how often its prefix was used (its
-//! *frequency class*) and by how long it has been free (its *age*, in epochs). The list of blocks
-//! with the lowest score is evicted first. Three functions compete:
+//! Scoring functions. The score of a free cached block depends on two numbers: how often its prefix
+//! was used (its *frequency class*), and how long it has been free (its *age*, in epochs). The list
+//! of blocks with the lowest score is evicted first. Three functions compete:
 //!
-//! - *recency*, 1 / age: the least recently used block goes first;
+//! - *recency*, 1 / age: the least recently used block is evicted first;
 //! - *frequency*, uses / age: hyperbolic caching (ATC 2017);
 //! - *hazard*: expected hits per expected time in the pool, for the best time to wait (Gittins'
-//!   index), from the frequency of reuse of that class and age (as in LHD, NSDI 2018).
+//!   index). It uses the observed reuse of each class and age (as in LHD, NSDI 2018).
 //!
 //! Scores are compared, so every sum here is a sum of `f32` in the engine's order.
 
@@ -13,7 +13,7 @@ use kvoxide_core::pool::ScoringFunction;
 
 /// Frequency classes: 1 use, 2 to 3, 4 to 7, 8 and more.
 pub const CLASSES: usize = 4;
-/// Number of ages. Older blocks count as of the last age.
+/// The number of ages. Older blocks have the last age.
 pub const AGES: usize = 64;
 /// Scores by frequency class and age.
 pub type Scores = [[f32; AGES]; CLASSES];
@@ -25,12 +25,12 @@ pub fn class_of(uses: usize) -> usize {
 
 /// Returns the scores of a scoring function that learns nothing.
 fn fixed_scores(uses: [f32; CLASSES]) -> Scores {
-    // The last age stands for all older ones too, so that it counts twice.
+    // The last age also covers all older ones, so it counts twice.
     let age = |age: usize| if age == AGES - 1 { 2 * age } else { age };
     uses.map(|uses| std::array::from_fn(|i| uses / (1 + age(i)) as f32))
 }
 
-/// Returns the scores with which a scoring function starts.
+/// Returns the initial scores of a scoring function.
 pub fn first_scores(function: ScoringFunction) -> Scores {
     match function {
         ScoringFunction::Recency => fixed_scores([1.0; CLASSES]),
@@ -43,16 +43,16 @@ pub fn first_scores(function: ScoringFunction) -> Scores {
     }
 }
 
-/// How often sampled blocks were reused, by the frequency class and age that they had. Old
+/// Counts how often sampled blocks were reused, by the frequency class and age that they had. Old
 /// observations fade.
 pub struct Reuse {
-    /// Blocks reused at an age.
+    /// The number of blocks reused at each age.
     reused: Scores,
-    /// Blocks reused at an age in this epoch.
+    /// The number of blocks reused at each age in this epoch.
     just_reused: Scores,
-    /// Blocks that were free at an age, reused or not.
+    /// The number of blocks that were free at each age, reused or not.
     exposed: Scores,
-    /// Blocks that are free now.
+    /// The number of blocks that are free now.
     free: Scores,
 }
 
@@ -66,7 +66,7 @@ impl Default for Reuse {
 impl Reuse {
     /// The share of an observation that remains after an epoch.
     pub const FADE: f32 = 0.9946;
-    /// Number of blocks of the average class that are added to the observations of each class.
+    /// The number of blocks of the average class that are added to the observations of each class.
     const PRIOR: f32 = 32.0;
 
     pub fn note_freed(&mut self, class: usize) {
@@ -98,7 +98,7 @@ impl Reuse {
         self.free = [[0.0; AGES]; CLASSES];
     }
 
-    /// Updates the hazard scores, those of classes without observations only with `all`.
+    /// Updates the hazard scores. Classes without observations are updated only with `all`.
     pub fn learn(&self, scores: &mut Scores, all: bool) {
         let average = self.average_hazards();
         let near = |values: &[f32; AGES], age| values[neighbours(age)].iter().sum::<f32>();
@@ -114,7 +114,8 @@ impl Reuse {
         }
     }
 
-    /// Returns, by age, the probability that a free block of any class is reused within an epoch.
+    /// Returns, for each age, the probability that a free block of any class is reused within an
+    /// epoch.
     fn average_hazards(&self) -> [f32; AGES] {
         let of_age =
             |values: &Scores, age: usize| values.iter().map(|class| class[age]).sum::<f32>();
@@ -129,17 +130,17 @@ impl Reuse {
     }
 }
 
-/// Returns the ages that are averaged with one: the older, the more.
+/// Returns the ages that are averaged with `age`. For older ages, they are more.
 fn neighbours(age: usize) -> std::ops::Range<usize> {
     let reach = age / 16;
     age - reach..(age + reach + 1).min(AGES)
 }
 
-/// Returns for each age the most hits per time that a block offers if it is kept until the best
+/// Returns, for each age, the most hits per time that a block offers if it is kept until the best
 /// later age.
 fn gittins_index(hazards: &[f32; AGES]) -> [f32; AGES] {
-    // Expected hits and expected time in the pool up to each age, of a block that leaves when it is
-    // hit.
+    // The expected hits and the expected time in the pool up to each age. A block leaves the pool
+    // when it is hit.
     let (mut hits, mut time, mut alive) = ([0.0; AGES + 1], [0.0; AGES + 1], 1.0_f32);
     for (age, hazard) in hazards.iter().enumerate() {
         time[age + 1] = time[age] + alive;
@@ -151,7 +152,7 @@ fn gittins_index(hazards: &[f32; AGES]) -> [f32; AGES] {
     let (mut best, mut until) = ([0.0; AGES], [AGES; AGES]);
     for age in (0..AGES).rev() {
         until[age] = age + 1;
-        // Waiting longer pays while later ages offer at least as many hits per time.
+        // It pays to wait longer as long as later ages offer at least as many hits per time.
         while until[age] < AGES && ratio(age, until[age]) <= best[until[age]] {
             until[age] = until[until[age]];
         }

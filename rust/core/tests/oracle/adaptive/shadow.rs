@@ -1,21 +1,25 @@
-//! Which scoring function decides: set dueling between shadow caches (SHARDS, FAST 2015).
+//! Selects the scoring function that decides, by set dueling between shadow caches (SHARDS, FAST
+//! 2015).
 //!
 //! One block in 16 is sampled, by a hash of its key, its *name*. Each scoring function has a shadow
-//! cache that holds names alone, as many as the pool has free blocks of the sample and could have
-//! in its empty blocks, and evicts by its own scores. When a request asks for a name that is free,
-//! each function whose shadow cache still has it gets a hit. At the end of a round, a quarter of an
-//! epoch, the hits are compared. At the end of an epoch a function takes over that leads the one in
-//! force by more than 1.5 standard deviations. Recency, the first in force, takes over as soon as the
-//! one in force leads it by less than half a deviation. Leads fade, so that the duel follows the
-//! traffic. The names also teach the hazards: a name stays known for as many epochs as there are
-//! ages, even where every shadow cache has evicted it.
+//! cache that holds only names and evicts by the function's scores. It holds as many names as the
+//! pool has free sampled blocks and could have in its empty blocks.
 //!
-//! The names of one frequency class that became free in one epoch are a *ghost list*, in the
-//! order in which they became free. A function evicts a ghost list from the front, so that a cursor tells
-//! what it still has.
+//! When a request asks for a free name, each function whose shadow cache still has the name gets a
+//! hit. At the end of a round, a quarter of an epoch, the hits are compared. At the end of an
+//! epoch, a function takes over if it leads the current one by more than 1.5 standard deviations.
+//! Recency is the first current function. It takes over as soon as the current function leads it by
+//! less than half a deviation. Leads fade, so that the duel follows the traffic.
 //!
-//! Not modelled, and never reached by the random traffic: the engine forgets a name of a block that
-//! stays in use for 128 epochs.
+//! Hazards are learnt from the names, too. A name stays known for as many epochs as there are ages,
+//! even if every shadow cache has evicted it.
+//!
+//! The names of one frequency class that became free in one epoch are a *ghost list*, in the order
+//! in which they became free. A function evicts a ghost list from the front, so a cursor shows
+//! which names it still has.
+//!
+//! The model leaves out one case, which the random traffic never reaches: the engine forgets the
+//! name of a block that stays in use for 128 epochs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -36,35 +40,35 @@ enum Place {
         class: usize,
         epoch: usize,
         position: usize,
-        /// The tick of the [`DefaultQueue`] in which it became free.
+        /// The tick of the [`DefaultQueue`] in which the name became free.
         tick: usize,
     },
 }
 
-/// Names in the order in which they became free; `None` where one was used again.
+/// Names in the order in which they became free; `None` for a name that was used again.
 #[derive(Default)]
 struct GhostList {
     names: Vec<Option<Name>>,
-    /// Number of positions that each scoring function has evicted, from the front.
+    /// The number of positions that each scoring function has evicted, from the front.
     cursors: [usize; 3],
 }
 
 struct ShadowCache {
     ranking: Ranking,
-    /// Hits in this round.
+    /// The number of hits in this round.
     hits: u32,
 }
 
-/// How far a function is ahead of another one.
+/// The lead of a function over another one.
 #[derive(Clone, Copy, Default)]
 struct Lead {
-    /// The differences of the hits of their rounds, and the squares of those.
+    /// The sum of the differences of the hits in their rounds, and the sum of the squares.
     sum: f32,
     sum_of_squares: f32,
 }
 
 impl Lead {
-    /// The share of a round that remains after another one.
+    /// The share of a round that remains after the next round.
     const FADE: f32 = 0.9973;
 
     fn add(&mut self, difference: f32) {
@@ -72,25 +76,25 @@ impl Lead {
         self.sum_of_squares = self.sum_of_squares * Self::FADE + difference * difference;
     }
 
-    /// Returns the lead in standard deviations of a sum of differences of random signs.
+    /// Returns the lead in standard deviations of a sum of differences with random signs.
     fn in_deviations(self) -> f32 {
         if self.sum_of_squares > 0.0 { self.sum / self.sum_of_squares.sqrt() } else { 0.0 }
     }
 }
 
 pub struct Duel {
-    /// Number of highest bits of a name that are zero if it is sampled.
+    /// The number of highest bits of a name that must be zero for the name to be sampled.
     num_zero_bits: u32,
     max_names: usize,
     names: HashMap<Name, Place>,
     ghost_lists: HashMap<(usize, usize), GhostList>,
-    /// One for each of [`ScoringFunction::ALL`].
+    /// One shadow cache for each of [`ScoringFunction::ALL`].
     caches: [ShadowCache; 3],
     default_queue: DefaultQueue,
     reuse: Reuse,
-    /// Sampled blocks that became free after one use, and those of them that were used again while
-    /// the shadow cache of the function in force had them: in this epoch, and in earlier ones, which
-    /// fade.
+    /// The number of sampled blocks that became free after one use. The next field counts the
+    /// blocks among them that were used again while the current function's shadow cache had them.
+    /// Both are a pair: the count in this epoch, and the counts in earlier epochs, which fade.
     once_freed: (usize, f64),
     once_reused: (usize, f64),
     /// `leads[a][b]` is the lead of `a` over `b`.
@@ -98,15 +102,16 @@ pub struct Duel {
     pub counts: SampleCounts,
     in_force: usize,
     epoch: usize,
-    /// Frequency classes of the names that became free since the shadow caches last evicted.
+    /// The frequency classes of the names that became free since the shadow caches last evicted.
     just_freed: BTreeSet<usize>,
 }
 
 impl Duel {
-    /// The lead that a function needs to take over, and that it needs to stay ahead of recency.
+    /// The lead that a function needs to take over, and the lead over recency that it needs to
+    /// stay.
     const TAKE_OVER: f32 = 1.5;
     const STAY: f32 = 0.5;
-    /// Number of epochs after which the scores of classes without observations are updated.
+    /// The number of epochs after which the scores of classes without observations are updated.
     const EPOCHS_OF_UNSEEN: usize = 4;
 
     pub fn new(num_blocks: usize, tails_per_block: f64) -> Self {
@@ -135,7 +140,7 @@ impl Duel {
         ScoringFunction::ALL[self.in_force]
     }
 
-    /// Returns the scores of the function in force.
+    /// Returns the scores of the current function.
     pub fn scores(&self) -> &Scores {
         &self.caches[self.in_force].ranking.scores
     }
@@ -144,7 +149,7 @@ impl Duel {
         fingerprint.leading_zeros() >= self.num_zero_bits
     }
 
-    /// A request hits or computes a block.
+    /// Counts a block that a request hits or computes.
     pub fn used(&mut self, name: Name, is_hit: bool) {
         self.counts.asked += 1;
         self.counts.hit += u64::from(is_hit);
@@ -175,7 +180,7 @@ impl Duel {
         }
     }
 
-    /// A block of a frequency class becomes free.
+    /// Counts a block of a frequency class that becomes free.
     pub fn freed(&mut self, name: Name, class: usize) {
         if let Some(place @ Place::InUse) = self.names.get_mut(&name) {
             let list = self.ghost_lists.entry((class, self.epoch)).or_default();
@@ -189,18 +194,18 @@ impl Duel {
         }
     }
 
-    /// States became cached.
+    /// Counts states that became cached.
     pub fn cached_states(&mut self, num: usize) {
         self.default_queue.freed_states(num);
     }
 
-    /// A request hits tails, which become free again with its full-attention blocks.
+    /// Counts a hit of tails, which become free again with the request's full-attention blocks.
     pub fn hit_tails(&mut self, num: usize) {
         self.default_queue.hit_tails(num);
     }
 
-    /// Evicts names of each shadow cache, down to what a pool has room for that has so many free
-    /// sampled blocks, so many empty ones, and so many free ones in all.
+    /// Evicts names of each shadow cache until they fit a pool with `num_sampled` free sampled
+    /// blocks, `num_empty` empty blocks and `num_free` free blocks in total.
     pub fn evict(&mut self, num_sampled: usize, num_empty: usize, num_free: usize) {
         if self.just_freed.is_empty() {
             return;
@@ -231,7 +236,7 @@ impl Duel {
         self.ghost_lists.values().map(kept).sum()
     }
 
-    /// A round ends.
+    /// Ends a round.
     pub fn end_round(&mut self) {
         let hits = self.caches.each_mut().map(|cache| std::mem::take(&mut cache.hits));
         for (a, b) in (0..3).flat_map(|a| (0..3).map(move |b| (a, b))) {
@@ -239,14 +244,14 @@ impl Duel {
         }
     }
 
-    /// Returns the share of sampled blocks with one use that are used again while they are cached.
+    /// Returns the share of once-used sampled blocks that are used again while they are cached.
     pub fn reuse_of_once_used(&self) -> f64 {
-        // As if 64 blocks had been seen already, a quarter of them used again.
+        // It starts as if 64 blocks had been seen, and a quarter of them used again.
         let sum = |(now, before): (usize, f64)| before + now as f64;
         (sum(self.once_reused) + 16.0) / (sum(self.once_freed) + 64.0)
     }
 
-    /// An epoch ends.
+    /// Ends an epoch.
     pub fn end_epoch(&mut self) {
         self.reuse.end_epoch();
         for (now, before) in [&mut self.once_freed, &mut self.once_reused] {
@@ -276,12 +281,12 @@ impl Duel {
         let needed = |function| if function == 0 { -Self::STAY } else { Self::TAKE_OVER };
         let others = (0..3).filter(|&function| function != self.in_force);
         let ahead = others.filter(|&function| lead(function) > needed(function));
-        // Of equal ones the last.
+        // Among equal ones, the last one counts.
         let furthest = ahead.max_by(|&a, &b| lead(a).total_cmp(&lead(b)));
         self.in_force = furthest.unwrap_or(self.in_force);
     }
 
-    /// The prefix cache was reset: names are forgotten, hits and hazards are kept.
+    /// Forgets all names after a reset of the prefix cache. Keeps hits and hazards.
     pub fn forget_names(&mut self) {
         self.names.clear();
         self.ghost_lists.clear();

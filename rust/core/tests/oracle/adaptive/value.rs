@@ -1,18 +1,23 @@
-//! The value of tails, and where requests resume.
+//! The value of tails, and the positions where requests resume.
 //!
-//! A hit ends where all groups can continue, so that it needs a tail there: the window's blocks, or
-//! a state. At a shared-prefix boundary a tail has the value of full-attention blocks, per block; at
-//! the end of a prompt, and where follow-ups of prompts mostly resume, what `ends.rs` has learnt.
+//! A hit ends where all groups can continue. So it needs a tail there: the window's blocks, or a
+//! state. At a shared-prefix boundary, a tail has the value of full-attention blocks, per block. At
+//! the end of a prompt, and where follow-ups of prompts mostly resume, it has the value that
+//! `ends.rs` has learnt.
 //!
-//! Elsewhere its position gives it a value. Let s be the largest power of two times the alignment
-//! of hits that the position is a multiple of, L the length of the prompt, and c the length of a
-//! prefix whose full-attention blocks take the room of a tail, all in tokens. A request that
-//! diverges in the s tokens behind the tail saves s tokens, so that the value is s² / (4 · c · L):
-//! the checkpoint rule of Marconi (MLSys 2025). Values are rounded to 1 / 2^*halvings*.
+//! At other positions, the position determines the value. Three numbers of tokens decide:
 //!
-//! Blocks of a window with a value below 1/64, generated ones aside, are cached only while the free
-//! queue is longer than what their prompt takes: they wait there, and would be allocated before
-//! their request ends.
+//! - s is the alignment of hits times the largest power of two for which the position is a multiple
+//!   of s.
+//! - L is the length of the prompt.
+//! - c is the length of a prefix whose full-attention blocks take as much of the pool as a tail.
+//!
+//! A request that diverges in the s tokens after the tail saves s tokens. So the value is s² / (4 ·
+//! c · L): the checkpoint rule of Marconi (MLSys 2025). Values are rounded to 1 / 2^*halvings*.
+//!
+//! Window blocks with a value below 1/64 are cached only while the free queue is longer than the
+//! blocks of their prompt. They wait in this queue, and otherwise would be allocated before their
+//! request ends. Generated blocks are always cached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,7 +25,7 @@ use std::ops::Range;
 use super::block::WORTHLESS;
 use super::ends::EndWorths;
 
-/// The value of a block. With `lasts`, its position gives it twice the value of a
+/// The value of a block. If `is_durable`, its position alone gives it twice the value of a
 /// full-attention block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
@@ -28,18 +33,19 @@ pub struct Value {
     pub is_durable: bool,
 }
 
-/// The tails of one prompt in one group. Ends of hits are in tokens, blocks are positions in the
+/// The tails of one prompt in one group. Ends of hits are in tokens. Blocks are positions in the
 /// table.
 #[derive(Clone, Debug)]
 pub struct Prompt<'a> {
     pub num_tokens: usize,
     pub block_size: usize,
-    /// Tokens of which the length of a hit is a multiple.
+    /// The length of a hit is a multiple of this many tokens.
     pub alignment: usize,
-    /// Number of blocks of a tail, and how many of them lie behind the end of the hit.
+    /// The number of blocks of a tail, and the number of these blocks after the end of the hit.
     pub tail_len: usize,
     pub num_behind: usize,
-    /// Tokens of a prefix that takes as many full-attention blocks as its tail has blocks.
+    /// The number of tokens for which a prefix has as many full-attention blocks as its tail has
+    /// blocks.
     pub tail_cost: f64,
     pub resumes: &'a ResumeHistogram,
     pub ends: EndWorths,
@@ -50,7 +56,7 @@ pub struct Prompt<'a> {
 }
 
 impl Prompt<'_> {
-    /// Returns the value of a block of a window, `None` if it is not cached.
+    /// Returns the value of a block of a window; `None` if it is not cached.
     pub fn value_in_window(&self, block: usize) -> Option<Value> {
         let is_in_tail = |end: usize| self.tail(end).contains(&block);
         let behind_first = (1..).take_while(|i| self.tail(i * self.alignment).start <= block);
@@ -68,15 +74,15 @@ impl Prompt<'_> {
             .chain(is_best.then_some(0))
             .min();
         let is_durable = spacings.iter().any(|&doublings| self.is_durable(doublings));
-        // The output may end anywhere.
+        // The output can end anywhere.
         let first_generated = self.tail(self.num_tokens).end.saturating_sub(self.num_behind);
         let generated =
             (block >= first_generated).then_some(Value { halvings: WORTHLESS, is_durable: false });
         halvings.map(|halvings| Value { halvings, is_durable }).or(generated)
     }
 
-    /// Whether some hit needs a block. Where tails touch, vLLM counts the blocks before the first
-    /// one too.
+    /// Returns whether some hit needs a block. If tails touch, vLLM also counts the blocks before
+    /// the first one.
     pub fn is_reachable(&self, block: usize) -> bool {
         if self.tail_len * self.block_size >= self.alignment {
             return true;
@@ -85,8 +91,9 @@ impl Prompt<'_> {
         ends.take_while(|tail| tail.start <= block).any(|tail| tail.contains(&block))
     }
 
-    /// Whether a block belongs to a tail of the answer that has to be kept. The first of them may
-    /// begin in the prompt. Where hits may end at every block, the request has its last tail itself.
+    /// Returns whether a block is in a tail of the answer that must be kept. The first of these
+    /// tails can start in the prompt. If hits can end at every block, the request itself holds its
+    /// last tail.
     fn is_in_answer(&self, block: usize) -> bool {
         let ends = (self.num_tokens / self.alignment + 1..).map(|i| i * self.alignment);
         let mut tails = ends.map(|end| self.tail(end)).take_while(|tail| tail.start <= block);
@@ -124,7 +131,7 @@ impl Prompt<'_> {
         std::iter::once(self.num_tokens).chain(aligned.filter(is_kept)).collect()
     }
 
-    /// Returns the blocks of the tail of the last hit that ends within a number of tokens.
+    /// Returns the blocks of the tail of the longest hit of at most `num_tokens` tokens.
     fn tail(&self, num_tokens: usize) -> Range<usize> {
         let end = self.aligned(num_tokens) / self.block_size + self.num_behind;
         end.saturating_sub(self.tail_len)..end
@@ -134,7 +141,7 @@ impl Prompt<'_> {
         num_tokens / self.alignment * self.alignment
     }
 
-    /// Returns the halvings of a tail on a multiple of the alignment, doubled a number of times.
+    /// Returns the halvings of a tail whose spacing is the alignment, doubled `doublings` times.
     fn halvings(&self, doublings: u32) -> usize {
         self.signed_halvings(doublings).clamp(0, WORTHLESS as i32) as usize
     }
@@ -143,8 +150,8 @@ impl Prompt<'_> {
         self.signed_halvings(doublings) <= -1
     }
 
-    /// Returns the least number of halvings of 1 whose result is not above the value of a tail;
-    /// negative if that value is more than 1.
+    /// Returns the smallest number of halvings of 1 whose result is at most the value of a tail. It
+    /// is negative if that value is more than 1.
     fn signed_halvings(&self, doublings: u32) -> i32 {
         let cost = 4.0 * self.tail_cost * self.num_tokens.max(1) as f64;
         let cost = cost / (self.alignment as f64 * self.alignment as f64);
@@ -153,16 +160,16 @@ impl Prompt<'_> {
     }
 }
 
-/// Upper limits, in tokens before the end of a prompt, of the three steps of nearness.
+/// The upper limits of the three steps of nearness, in tokens before the end of a prompt.
 const NEAR_END: [usize; 3] = [512, 256, 64];
 
-/// Returns the step of a position, by its distance in tokens from the end of its prompt.
+/// Returns the step of a position, from its distance in tokens to the end of its prompt.
 pub fn nearness(num_tokens: usize) -> Option<usize> {
     NEAR_END.iter().filter(|&&bound| num_tokens < bound).count().checked_sub(1)
 }
 
-/// A bin of boundaries near the end of a prompt: by their step, and by the doublings of the
-/// alignment that they are a multiple of.
+/// A bin of boundaries near the end of a prompt: their step, and how often the alignment is doubled
+/// to get the largest spacing that divides them.
 type Bin = (usize, u32);
 
 /// The resumes of later requests near the ends of prompts. A bin has no value if it has fewer than
@@ -176,20 +183,20 @@ pub struct ResumeHistogram {
 }
 
 impl ResumeHistogram {
-    /// Resumes anywhere near the end that are assumed at the start.
+    /// The number of assumed resumes at the start, at any position near the end.
     const PRIOR: f64 = 48.0;
     const LEAST_SHARE: f64 = 0.5;
-    /// Number of resumes after which bins are judged again.
+    /// The number of resumes after which bins are judged again.
     const JUDGED_EACH: u32 = 8;
-    /// Number of resumes after which half of them are forgotten.
+    /// The number of resumes after which half of them are forgotten.
     const MAX: u32 = 1024;
 
     pub fn new(alignment: usize) -> Self {
         Self { alignment, bins: BTreeMap::new(), num: 0, dropped: BTreeSet::new() }
     }
 
-    /// A request resumed at a multiple of the alignment, in a step before the end of an earlier
-    /// prompt.
+    /// Counts a request that resumed at a multiple of the alignment, in a step before the end of an
+    /// earlier prompt.
     pub fn note(&mut self, position: usize, step: Option<usize>) {
         let Some(step) = step else { return };
         *self.bins.entry((step, self.doublings(position))).or_default() += 1;
@@ -215,7 +222,7 @@ impl ResumeHistogram {
         self.dropped = bins.filter(is_dropped).collect();
     }
 
-    /// Whether a boundary in a step before the end has the value of the end.
+    /// Returns whether a boundary in a step before the end has the value of the end.
     fn keeps(&self, position: usize, step: Option<usize>) -> bool {
         step.is_some_and(|step| !self.dropped.contains(&(step, self.doublings(position))))
     }
@@ -224,12 +231,12 @@ impl ResumeHistogram {
         (position / self.alignment).trailing_zeros().min(self.max_doublings())
     }
 
-    /// Doublings beyond which mostly one boundary is near an end.
+    /// Returns the number of doublings from which mostly one boundary is near an end.
     fn max_doublings(&self) -> u32 {
         (NEAR_END[0] / self.alignment).max(1).ilog2()
     }
 
-    /// Returns the share of a bin in the boundaries near an end.
+    /// Returns a bin's share of the boundaries near an end.
     fn share(&self, (step, doublings): Bin) -> f64 {
         let end = NEAR_END.get(step + 1).copied().unwrap_or(0);
         let of_step = (NEAR_END[step] - end) as f64 / NEAR_END[0] as f64;

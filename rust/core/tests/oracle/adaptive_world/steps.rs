@@ -9,8 +9,8 @@ use crate::{Part, part};
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A request whose prompt is a chain of hashes: it hits what is cached of it, computes the
-    /// rest, and ends, or its blocks stay in use.
+    /// Serves a request whose prompt is a chain of hashes. It hits the cached part and computes the
+    /// rest. Then it ends, or its blocks stay in use.
     Serve {
         first_hash: usize,
         len: usize,
@@ -38,7 +38,7 @@ pub enum Step {
         holding: Index,
         how: Release,
     },
-    /// A running request leaves some of its blocks behind.
+    /// Releases blocks that a running request has passed.
     LeaveBehind {
         holding: Index,
         part: Part,
@@ -67,12 +67,12 @@ pub enum Step {
         part: Part,
     },
     Reset,
-    /// Blocks are used on behalf of a request with a priority from now on.
+    /// Uses blocks for a request with a priority from now on.
     Ask {
         priority: u8,
         half_seconds: u64,
     },
-    /// The requests that follow have no priority.
+    /// Uses blocks for requests without a priority from now on.
     AskNothing,
     Wait {
         half_seconds: u64,

@@ -1,5 +1,5 @@
-//! A naive host tier: one chunk at a time, with `Vec` and `HashMap`. The engine's
-//! [`kvoxide_core::host::HostTier`] has to decide the same.
+//! A naive host tier. It handles one chunk at a time, with `Vec` and `HashMap`. The engine's
+//! [`kvoxide_core::host::HostTier`] must make the same decisions.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use kvoxide_core::CacheKey;
 use kvoxide_core::host::{HostPolicy, HostTierConfig, Position, VllmVersion};
 
-/// The rank, the later position first, then the key.
+/// The rank, then the position from last to first, then the key.
 type SortKey = (u64, Reverse<u32>, [u8; 32], u16);
 
 #[derive(Clone, Default)]
@@ -23,17 +23,17 @@ pub struct Request {
 
 pub struct Tier {
     pub config: HostTierConfig,
-    /// The chunk and the references of each key; -1 while it is stored.
+    /// The chunk and the references of each key. The references are -1 while the key is stored.
     pub chunks: HashMap<CacheKey, (u32, i32)>,
     num_used_ids: u32,
     freed: Vec<u32>,
     ranks: HashMap<CacheKey, (u64, u32)>,
     next_rank: u64,
-    /// T1, T2, B1 and B2.
+    /// The lists T1, T2, B1 and B2.
     pub lists: [Vec<CacheKey>; 4],
     pub target: f64,
     pub tracked: Vec<(CacheKey, u32)>,
-    /// Keys of loads, each until the first of its loads ends.
+    /// Keys of loads. Each stays here until the first of its loads ends.
     pub loading: HashSet<CacheKey>,
     pub resets: usize,
 }
@@ -70,15 +70,15 @@ impl Tier {
         }
     }
 
-    /// Returns the length of the hit from the first key on; `None` if a chunk of it is pending.
+    /// Returns the length of the hit from the first key on; `None` if one of its chunks is pending.
     pub fn prefix(&self, keys: &[CacheKey]) -> Option<usize> {
         let is_absent = |key: &CacheKey| !self.chunks.contains_key(key);
         let len = keys.iter().position(is_absent).unwrap_or(keys.len());
         keys[..len].iter().all(|key| self.chunks[key].1 >= 0).then_some(len)
     }
 
-    /// Returns the end of the window that a hit has; `None` if a chunk of it is pending. The last
-    /// window may end anywhere but at the last key, which needs a window of its own size.
+    /// Returns the end of a hit's window; `None` if one of its chunks is pending. The last window
+    /// can end anywhere. A window that ends at the last key needs a size of its own.
     pub fn window(&self, keys: &[CacheKey], window: usize, first_window: usize) -> Option<usize> {
         let is_there = |at: usize| self.chunks.contains_key(&keys[at]);
         let ends = (0..=keys.len()).rev();
@@ -86,7 +86,7 @@ impl Tier {
             let run = (0..end).rev().take_while(|&at| is_there(at)).count();
             let wanted = if end == keys.len() { first_window } else { window };
             let len = if run >= wanted { wanted } else { run };
-            // A run is counted from its end on; a shorter one only if nothing is before it.
+            // A run is counted from its end. A shorter run counts only if nothing is before it.
             let is_end = end == keys.len() || !is_there(end);
             if is_end && (run >= wanted || run == end) {
                 let is_ready = (end - len..end).all(|at| self.chunks[&keys[at]].1 >= 0);
@@ -96,7 +96,7 @@ impl Tier {
         Some(0)
     }
 
-    /// Returns the keys stored, their chunks and what was evicted.
+    /// Returns the stored keys, their chunks and the evicted keys.
     pub fn store(
         &mut self,
         request: &mut Request,
@@ -190,7 +190,7 @@ impl Tier {
         *self = Self { tracked, resets, ..Self::new(config) };
     }
 
-    /// Returns the evictable keys in the order of LRU.
+    /// Returns the evictable keys in LRU order.
     pub fn lru_order(&self) -> Vec<CacheKey> {
         let is_evictable = |key: &&CacheKey| self.chunks[*key].1 == 0;
         let mut keys: Vec<_> = self.chunks.keys().filter(is_evictable).copied().collect();
@@ -268,7 +268,8 @@ impl Tier {
         self.lists[..2].iter_mut().for_each(|list| list.retain(|other| *other != key));
     }
 
-    /// Makes a key the youngest; under ARC in T2 if it goes there, else in its list.
+    /// Makes a key the youngest one. Under ARC it goes to T2 if `goes_to_t2`, otherwise it stays in
+    /// its list.
     fn use_again(&mut self, key: CacheKey, goes_to_t2: bool) {
         self.next_rank += 1;
         self.ranks.insert(key, (self.next_rank, 0));

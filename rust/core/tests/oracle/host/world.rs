@@ -1,4 +1,4 @@
-//! The tier and its model under the same calls.
+//! Makes the same calls of the tier and of its model.
 
 use std::collections::HashMap;
 
@@ -9,37 +9,37 @@ use kvoxide_core::{BlockHash, CacheKey};
 
 use super::model;
 
-/// Requests that run at a time.
+/// The number of requests that run at the same time.
 pub const NUM_REQUESTS: usize = 4;
 
-/// Chunks that a prompt has at most.
+/// The most chunks of a prompt.
 const MAX_PROMPT_LEN: usize = 24;
 
 /// A call. Prompts have a key for each chunk and group.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Offers keys of a request's prompt, from one chunk on, of the groups in this order.
+    /// Offers keys of a request's prompt, from one chunk on, for the groups in this order.
     Store { request: usize, first: usize, len: usize, groups: Vec<u16> },
     /// Ends a store.
     CompleteStore { at: usize, is_success: bool },
-    /// Loads what is ready of a part of a prompt.
+    /// Loads the ready chunks of a part of a prompt.
     Load { request: usize, first: usize, len: usize, group: u16 },
     /// Ends a load.
     CompleteLoad { at: usize },
     /// Uses a part of a prompt.
     Touch { prompt: u64, first: usize, len: usize },
-    /// Looks a part of a prompt up.
+    /// Looks up a part of a prompt.
     LookUp { request: usize, first: usize, len: usize, group: u16, windows: (usize, usize) },
-    /// Ends a request; another one takes its place.
+    /// Ends a request. Another one takes its place.
     Finish { request: usize },
-    /// Makes calls that the tier has to refuse, on a part of a prompt.
+    /// Makes calls for a part of a prompt that the tier must refuse.
     Refused { request: usize, first: usize, len: usize, group: u16 },
     /// Frees all chunks.
     Reset,
 }
 
 fn key(prompt: u64, at: usize, group: u16) -> CacheKey {
-    // Prompts share their first three chunks, and hashes are not in the order of positions.
+    // Prompts share their first three chunks. Hashes are not in the order of positions.
     let n = if at < 3 { at as u64 } else { (prompt + 1) * 100 + at as u64 };
     CacheKey { hash: BlockHash([n.wrapping_mul(0x9e37_79b9_7f4a_7c15), n, 0, 0]), group }
 }
@@ -59,14 +59,14 @@ pub struct World {
     num_prompts: u64,
     stores: Vec<Vec<CacheKey>>,
     loads: Vec<Vec<CacheKey>>,
-    /// What look-ups found, by the first key.
+    /// The memos of look-ups, by the first key.
     memos: HashMap<CacheKey, PrefixMemo>,
-    /// Every position that is divisible by this is not known.
+    /// Positions that are divisible by this number are unknown.
     unknown: usize,
 }
 
 impl World {
-    /// Returns a fresh tier; every position that is divisible by `unknown` is not known.
+    /// Returns a new tier. Positions that are divisible by `unknown` are unknown.
     pub fn new(config: HostTierConfig, unknown: usize) -> Self {
         let prompts = 0..NUM_REQUESTS as u64;
         Self {
@@ -85,7 +85,7 @@ impl World {
         (self.unknown == 0 || !at.is_multiple_of(self.unknown)).then_some(16 * (at as u32 + 1))
     }
 
-    /// Makes a call of both, and compares what they answer and what they are then.
+    /// Makes a call of both. Compares their answers and their states after the call.
     pub fn play(&mut self, step: &Step) {
         match step {
             Step::Store { request, first, len, groups } => {
@@ -169,7 +169,7 @@ impl World {
 
     fn look_up(&mut self, prompt: u64, keys: &[CacheKey], (window, first_window): (usize, usize)) {
         let Self { engine, model, memos, .. } = self;
-        // Other prompts begin with the same chunk.
+        // Other prompts start with the same chunk.
         let first = CacheKey { hash: BlockHash([prompt, 0, 0, keys[0].hash.0[1]]), ..keys[0] };
         let memo = memos.entry(first).or_default();
         let found = engine.lookup_prefix_again(|at| keys[at], keys.len(), memo);
@@ -200,8 +200,12 @@ impl World {
         self.num_prompts += 1;
     }
 
-    /// Loads keys of which one has no ready chunk, ends a load that there is not, offers a key
-    /// twice, and uses a new key after the end of a request.
+    /// Makes calls that the tier must refuse:
+    ///
+    /// - It loads keys although one of them has no ready chunk.
+    /// - It ends a load that does not exist.
+    /// - It offers a key twice.
+    /// - It uses a new key after its request has ended.
     fn refuse(&mut self, request: usize, first: usize, len: usize, group: u16) {
         let prompt = self.requests[request].prompt;
         let keys: Vec<_> = (first..first + len).map(|at| key(prompt, at, group)).collect();
@@ -230,7 +234,7 @@ impl World {
         }
     }
 
-    /// Begins the request anew if there was a reset.
+    /// Starts the request again if there was a reset.
     fn adopt(&mut self, request: usize) {
         let model = &mut self.requests[request].model;
         if model.resets != self.model.resets {

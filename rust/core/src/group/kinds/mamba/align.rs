@@ -1,4 +1,4 @@
-//! Mode `align`: a state is kept wherever a step of a request ends, and later requests can resume
+//! Mode `align`: each step of a request keeps the state at its end, and later requests can resume
 //! there.
 
 use hashbrown::HashSet;
@@ -47,7 +47,7 @@ pub(in crate::group::kinds) static MAMBA: Declaration = Declaration {
     ..FULL
 };
 
-/// Returns the number of blocks behind the running state that drafts write to.
+/// Returns the number of blocks after the running state, to which drafts write.
 pub(super) fn num_speculative_blocks(spec: &GroupSpec) -> Result<usize> {
     match spec.size(Size::NumSpeculativeBlocks).unwrap_or(0) {
         0 => Ok(0),
@@ -55,25 +55,26 @@ pub(super) fn num_speculative_blocks(spec: &GroupSpec) -> Result<usize> {
     }
 }
 
-/// Returns the number of leading positions whose states no token after `num_computed_tokens` needs.
+/// Returns the number of leading positions whose states are not needed by tokens after
+/// `num_computed_tokens`.
 fn num_skipped(data: &GroupData, num_computed_tokens: usize) -> usize {
     num_computed_tokens.saturating_sub(1) / data.block_size
 }
 
 type Hashes = HashSet<BlockHash, foldhash::fast::FixedState>;
 
-/// Tables of states.
+/// The block tables of states.
 #[derive(Debug)]
 pub struct AlignedStates {
     pub(crate) shape: TableShape,
-    /// The alignment of states inside a chunk; `None` if the worker cannot export them.
+    /// The alignment of states inside a chunk; `None` if the worker cannot export such states.
     checkpoint_alignment: Option<usize>,
     records: TableRecords,
-    /// Hashes of states that this step computes; they can be hit from the next step on.
+    /// Hashes of the states that this step computes. Requests can hit them from the next step on.
     cached_this_step: Hashes,
 }
 
-// What each step calls is not inlined, which keeps the steps of other kinds short.
+// Functions that run in each step are not inlined. This keeps the steps of other kinds short.
 impl AlignedStates {
     pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
         let has_checkpoints = spec.size(Size::NumPrefillCheckpointBlocks).unwrap_or(0) > 0;
@@ -98,7 +99,7 @@ impl AlignedStates {
         self.records.get(&request).copied().unwrap_or_default()
     }
 
-    /// Returns the state inside the chunk of a demand, if one is to be kept.
+    /// Returns the state to keep inside the chunk of a demand, if there is one.
     fn checkpoint_ahead(
         &self,
         context: &ReadContext<'_>,
@@ -130,8 +131,8 @@ impl AlignedStates {
         is_vacant.then_some(Checkpoint { num_tokens, position })
     }
 
-    /// Moves the keys of a running request's shared tail to a copy. Later requests hit the copy,
-    /// and the request goes on writing to its block, where the worker expects its state.
+    /// Moves the keys of a running request's shared tail to a copy. Later requests hit the copy.
+    /// The request keeps writing to its own block, where the worker expects the state.
     fn move_tail(
         &mut self,
         data: &GroupData,
@@ -157,8 +158,8 @@ impl AlignedStates {
         }
     }
 
-    /// Checks that a step breaks nothing, apart from the number of free blocks. Returns whether the
-    /// table is longer than the request needs, so that the demand is negative.
+    /// Checks that a step breaks nothing; the number of free blocks is checked elsewhere. Returns
+    /// whether the table is longer than the request needs, which makes the demand negative.
     pub(crate) fn check_step(
         &self,
         data: &GroupData,
@@ -208,7 +209,8 @@ impl AlignedStates {
         Ok(is_longer)
     }
 
-    /// Returns how many blocks external tokens need beyond the demand; negative if they need fewer.
+    /// Returns how many more blocks external tokens need than the demand counts; negative for
+    /// fewer.
     pub(crate) fn num_blocks_beyond_demand(
         &self,
         data: &GroupData,
@@ -228,14 +230,15 @@ impl AlignedStates {
         let taken = filled - attached + len.saturating_sub(advanced);
         let most = 1 + checkpoint + self.shape.num_speculative_blocks;
         let demanded = (len as isize - num_hit as isize).min(most as isize);
-        // A hit state below the external tokens is skipped, but the demand counts it if it is free.
+        // A hit state before the end of the external tokens is skipped. But if it is free, the
+        // demand counts it.
         let is_counted =
             |&&block: &&BlockId| num_hit <= skipped && context.pool.blocks().ref_count(block) == 0;
         let num_counted = hit.map_or(0, |hit| hit.ids().iter().filter(is_counted).count());
         taken as isize - demanded - num_counted as isize
     }
 
-    /// Checks that the states of a request that are computed up to `num_tokens` can be cached.
+    /// Checks that a request's states can be cached up to the computed token `num_tokens`.
     pub(crate) fn check_cache(
         &self,
         data: &GroupData,
@@ -248,7 +251,7 @@ impl AlignedStates {
         caching.check(context.pool, held, &self.record(request.id), num_tokens)
     }
 
-    /// Takes the block with the state of all computed tokens of a request that ends. Returns the
+    /// Takes the block with the state of all computed tokens, when its request ends. Returns the
     /// block and the number of tokens.
     pub(crate) fn finalize_partial_tail(
         &mut self,
@@ -263,12 +266,12 @@ impl AlignedStates {
         self.record(request).checkpoint
     }
 
-    /// Returns the records of all requests that have one.
+    /// Yields the table record of each request that has one.
     pub(crate) fn records(&self) -> impl Iterator<Item = (RequestId, TableRecord)> + '_ {
         self.records.iter().map(|(&request, &record)| (request, record))
     }
 
-    /// Returns the hashes of states that this step computes.
+    /// Yields the hashes of states that this step computes.
     pub(crate) fn cached_this_step(&self) -> impl Iterator<Item = BlockHash> + '_ {
         self.cached_this_step.iter().copied()
     }
@@ -278,13 +281,13 @@ impl AlignedStates {
         self.records.remove(&request);
     }
 
-    /// Begins a scheduling step.
+    /// Starts a scheduling step.
     #[inline(never)]
     pub(crate) fn step_starts(&mut self) {
         self.cached_this_step.clear();
     }
 
-    /// Puts everything that is remembered of requests into a digest.
+    /// Adds the table records and the hashes of this step's states to a digest.
     pub(crate) fn digest(&self, put: &mut dyn FnMut(u64)) {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_by_key(|(request, _)| **request);
@@ -294,7 +297,7 @@ impl AlignedStates {
         hashes.into_iter().flat_map(|hash| hash.0).for_each(put);
     }
 
-    /// Whether the hit's state is there only after the step that is being scheduled.
+    /// Returns whether the step being scheduled still has to compute the hit's state.
     fn hits_state_of_step(
         &self,
         data: &GroupData,
@@ -328,7 +331,7 @@ impl AlignedStates {
         demand: &SlotDemand<'a>,
     ) -> NeededBlocks<'a> {
         if self.hits_state_of_step(data, context, demand) {
-            // No pool has this many blocks, so the request waits.
+            // No pool has this many blocks, so the request has to wait.
             return NeededBlocks { new: context.pool.num_blocks() as isize + 1, attached: &[] };
         }
         let checkpoint = self.checkpoint_ahead(context, demand);
@@ -426,7 +429,7 @@ impl AlignedStates {
             record.num_released = end;
             context.pool.release(&released);
         }
-        // The state before the last was copied. Null blocks may stand between the two.
+        // The state before the last one was copied. Null blocks can be between the two.
         if let Some(position) = record.last_state.filter(|&position| position < skipped) {
             let released = blocks.release_all_in_range(position, position + 1);
             context.pool.release(&released);

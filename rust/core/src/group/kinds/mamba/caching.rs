@@ -1,5 +1,4 @@
-//! States of a request enter the cache: those where its blocks end, the one inside a chunk, and the
-//! one where its prompt ends.
+//! Caches states of a request: at the ends of blocks, inside a chunk, and at the end of the prompt.
 
 use super::checkpoint::{Checkpoint, last_boundary};
 use super::table::TableRecord;
@@ -13,13 +12,13 @@ use crate::pool::BlockPool;
 use crate::request::HeldBlocks;
 use crate::retention::CacheRules;
 
-/// The states of one request in one group, about to be cached.
+/// Caches the states of one request in one group.
 #[derive(Clone, Copy)]
 pub(super) struct StateCaching<'a>(pub GroupCaching<'a>);
 
 impl StateCaching<'_> {
-    /// Caches the states that are computed up to `num_tokens`. Calls `is_new` with each hash whose
-    /// state is there only after the step.
+    /// Caches the states that are computed up to `num_tokens`. Calls `is_new` with the hash of each
+    /// state that exists only after the step.
     pub(super) fn cache(
         &self,
         context: &mut StepContext<'_>,
@@ -40,8 +39,10 @@ impl StateCaching<'_> {
         }
     }
 
-    /// Checks that the states can be cached: that no block which is to be cached as full is cached
-    /// for as many tokens already, and that the state inside the chunk is there and has a hash.
+    /// Checks that the states can be cached:
+    ///
+    /// - No block that will be cached as full is already cached for as many tokens.
+    /// - The state inside the chunk has a block and a hash.
     pub(super) fn check(
         &self,
         pool: &BlockPool,
@@ -63,8 +64,8 @@ impl StateCaching<'_> {
         }
     }
 
-    /// Checks that none of the blocks that are to be cached as full, all behind the first
-    /// `num_cached`, is cached for as many tokens already.
+    /// Checks the blocks after the first `num_cached` that will be cached as full. None can already
+    /// be cached for as many tokens.
     pub(super) fn check_full_blocks(
         &self,
         pool: &BlockPool,
@@ -95,7 +96,7 @@ impl StateCaching<'_> {
         Error::Precondition(format!("group {}: {why}", self.0.data.id))
     }
 
-    /// Checks that the state inside the chunk has a hash.
+    /// Checks that the state inside the chunk has a hash if it will be kept.
     pub(super) fn check_checkpoint(&self, record: &TableRecord) -> Result<()> {
         match record.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
             Some(num_tokens) if self.keeps_checkpoint(num_tokens) && !self.has_hash(num_tokens) => {
@@ -108,7 +109,7 @@ impl StateCaching<'_> {
         }
     }
 
-    /// Offers a connector the state that was cached at the end of a block.
+    /// Offers the state at the end of a cached block to a connector.
     fn offer(
         &self,
         context: &mut StepContext<'_>,
@@ -124,8 +125,8 @@ impl StateCaching<'_> {
         }
     }
 
-    /// Caches the block before the running state, which holds the state of a boundary inside the
-    /// chunk, or evicts that block if the state is not kept.
+    /// Caches the block before the running state, which holds the state at a boundary inside the
+    /// chunk. Evicts the block if the state is not kept.
     fn cache_checkpoint(
         &self,
         context: &mut StepContext<'_>,
@@ -134,7 +135,7 @@ impl StateCaching<'_> {
         let Checkpoint { num_tokens, position } = checkpoint;
         let block = context.held.blocks.get(position)?;
         if !self.keeps_checkpoint(num_tokens) {
-            // There is an event even if the state was released.
+            // This creates an event even if the state was released.
             context.pool.evict([block]);
             return None;
         }
@@ -160,8 +161,9 @@ impl StateCaching<'_> {
                 && retention.keeps_state_at(data.id, request, num_tokens / data.block_size)
     }
 
-    /// Caches the state where the prompt ends, or the prefix that it shares with others. The next
-    /// step writes to a state inside a block, which is copied first.
+    /// Caches the state at the end of the prompt, or at the end of a prefix that it shares with
+    /// others. If the state is inside a block, the next step writes to the block, so it is copied
+    /// first.
     fn cache_prompt_end(
         &self,
         context: &mut StepContext<'_>,

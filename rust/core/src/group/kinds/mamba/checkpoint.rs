@@ -1,25 +1,26 @@
-//! States inside a chunk of the prompt, at the last boundary of the chunk at which a later request
-//! can resume. The worker exports such a state into the block before the running state.
+//! States inside a chunk of the prompt. Such a state is at the last boundary of the chunk where a
+//! later request can resume. The worker exports it into the block before the running state.
 
 use crate::retention::CacheRules;
 
 /// A state inside a chunk of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Tokens that the state covers.
+    /// The number of tokens that the state covers.
     pub num_tokens: usize,
     /// The state's position in the request's table.
     pub position: usize,
 }
 
-/// Returns the tokens of the last reusable state of a prompt, or of a chunk that ends at
+/// Returns the end, in tokens, of the last reusable state of a prompt, or of a chunk that ends at
 /// `num_tokens`.
 pub(super) fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) -> usize {
     if rules.drops_checkpoint_block {
-        // The block that is dropped leaves tokens to recompute.
+        // The block that EAGLE drops already leaves tokens to recompute.
         return (num_tokens / unit * unit).saturating_sub(unit);
     }
-    // The last token is recomputed, and the hash at the boundary covers the tokens behind it.
+    // The last token is recomputed, and the hash at the boundary covers the lookahead tokens after
+    // it.
     num_tokens.saturating_sub(rules.num_hash_lookahead_tokens.max(1)) / unit * unit
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Whether the worker can export the state at `boundary` in this chunk.
+    /// Returns whether the worker can export the state at `boundary` in this chunk.
     pub(super) fn can_export(
         self,
         boundary: usize,
@@ -42,7 +43,8 @@ impl Chunk {
         alignment: Option<usize>,
     ) -> bool {
         let Some(alignment) = alignment else { return false };
-        // Columns of the state that the chunk starts from, one up, and of the one before its end.
+        // The column after the state that the chunk starts from, and the column before the chunk's
+        // end.
         let start_column = self.start.div_ceil(block_size);
         let boundary_column = self.end.div_ceil(block_size).saturating_sub(1);
         self.start.is_multiple_of(hash_block_size)
@@ -67,7 +69,7 @@ mod tests {
         assert!(chunk.can_export(44, 4, 16, Some(28)), "aligned from where the chunk starts");
         assert!(!chunk.can_export(18, 4, 16, Some(2)), "less than a hash block");
         assert!(!chunk.can_export(58, 4, 16, Some(2)), "the end itself");
-        // The state that the chunk starts from stands in column 0, the one before its end in 2.
+        // The chunk starts from the state in column 0, and the column before its end is 2.
         assert!(!Chunk { start: 16, end: 32 }.can_export(24, 4, 16, Some(4)));
         assert!(!Chunk { start: 18, end: 58 }.can_export(48, 4, 16, Some(2)), "starts inside");
     }

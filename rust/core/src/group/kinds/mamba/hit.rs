@@ -1,11 +1,11 @@
-//! Hits of states: a hit is the last cached state, with null blocks before it.
+//! Finds hits of states: a hit is the last cached state, with null blocks before it.
 
 use crate::block::BlockId;
 use crate::error::Result;
 use crate::group::query::{GroupHit, HitQuery};
 use crate::request::GroupBlocks;
 
-/// Returns the longest prefix of which a state is cached.
+/// Returns the longest prefix with a cached state.
 pub(in crate::group) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     let found = match query.is_fine_grained() {
         true => query.last_hash_block(1..=query.max_length / query.alignment)?,
@@ -17,8 +17,8 @@ pub(in crate::group) fn longest_hit(query: &HitQuery<'_>) -> Result<GroupHit> {
     Ok(GroupHit { length, blocks: blocks.collect() })
 }
 
-/// Returns the tokens of the longest aligned prefix whose last block is cached, and that block, one
-/// per group.
+/// Returns the longest aligned prefix whose last block is cached: its number of tokens and that
+/// block in each group.
 fn last_block(query: &HitQuery<'_>) -> Result<Option<(usize, Vec<BlockId>)>> {
     query.hashes.require(query.max_blocks())?;
     for num_blocks in (1..=query.max_blocks()).rev().filter(|&n| query.is_aligned(n)) {

@@ -1,9 +1,9 @@
 //! Recurrent states (Mamba, gated delta net, short convolution). A block is the state of a whole
-//! prefix, so a hit needs one block only, and the worker finds states by their position in a
-//! request's table.
+//! prefix, so a hit needs only one block. The worker finds states by their position in a request's
+//! table.
 //!
-//! The two modes have nothing in common but their sizes, so each is a kind: `none` keeps the
-//! running state only, `align` keeps a state wherever a block of tokens ends.
+//! The two modes share only their sizes, so each mode is a kind. `none` keeps only the running
+//! state. `align` keeps a state wherever a block of tokens ends.
 
 mod none;
 

@@ -1,5 +1,5 @@
-//! Mode `none`: one block holds the running state, however long the sequence, and each draft token
-//! has one more. They are never shared.
+//! Mode `none`: one block holds the running state for a sequence of any length, and each draft
+//! token has one more block. These blocks are never shared.
 
 use super::align::{MAMBA, num_speculative_blocks};
 use crate::error::Result;
@@ -20,22 +20,22 @@ pub(in crate::group::kinds) static MAMBA_NONE: Declaration = Declaration {
     ..MAMBA
 };
 
-/// The usual table, with blocks for drafts behind it.
+/// The usual table, followed by blocks for drafts.
 #[derive(Clone, Debug)]
 pub struct RunningState {
-    /// Blocks behind the running state that drafts write to.
+    /// The number of blocks after the running state, to which drafts write.
     pub(crate) num_speculative_blocks: usize,
 }
 
 impl RunningState {
-    /// The next token needs the state of the last computed one only.
+    /// The next token needs only the state of the last computed token.
     pub(crate) const SKIPS: Skipped = Skipped::BeforeWindow(2);
 
     pub(crate) fn new(spec: &GroupSpec) -> Result<Self> {
         Ok(Self { num_speculative_blocks: num_speculative_blocks(spec)? })
     }
 
-    /// Returns the number of tokens, with those of the blocks for drafts.
+    /// Returns the number of tokens plus the tokens of the blocks for drafts.
     pub(crate) fn with_drafts(&self, data: &GroupData, num_tokens: usize) -> usize {
         num_tokens.saturating_add(data.block_size.saturating_mul(self.num_speculative_blocks))
     }

@@ -1,5 +1,5 @@
-//! The table that a step will leave, as far as its blocks are there already, to find out what the
-//! step would break before anything changes.
+//! Predicts a request's table after a step, from the blocks that it already has. So errors are
+//! found before anything changes.
 
 use std::ops::Range;
 
@@ -8,23 +8,24 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::BlockPool;
 use crate::request::HeldBlocks;
 
-/// A table with the changes of a step that attaches nothing.
+/// A table with the changes of a step that attaches no hit.
 #[derive(Debug)]
 pub(super) struct PlannedTable<'a> {
-    /// What is remembered of the table now.
+    /// The current record of the table.
     pub record: TableRecord,
-    /// The table now.
+    /// The current table.
     pub held: &'a HeldBlocks,
-    /// Blocks for drafts at the end of a table with slots.
+    /// The number of blocks for drafts at the end of a table with slots.
     pub(crate) num_speculative: usize,
-    /// Leading positions that are released first, except those that are kept.
+    /// The number of leading positions that the step releases first, including positions that it
+    /// keeps.
     pub(crate) num_skipped: usize,
-    /// Positions of blocks for drafts that move to the end.
+    /// The positions of blocks for drafts that move to the end.
     pub(crate) moved: Range<usize>,
 }
 
 impl PlannedTable<'_> {
-    /// Checks that the step breaks nothing; the error says what it would break.
+    /// Checks that the step breaks nothing. The error says what it would break.
     pub(super) fn check(&self, pool: &BlockPool) -> Result<(), String> {
         let Self { record, held, num_speculative, .. } = self;
         record.check(held, *num_speculative)?;
@@ -61,10 +62,11 @@ impl PlannedTable<'_> {
         block.is_some_and(|block| pool.blocks().is_writable(block)) && self.is_kept(position)
     }
 
-    /// Returns the block that stands at a position before and after the step; null if there is
-    /// none.
+    /// Returns the block that is at a position both before and after the step; the null block if
+    /// there is none.
     pub(super) fn block(&self, position: usize) -> BlockId {
-        // The request writes to a copy, or the copy gets the keys. Either way the keys are gone.
+        // Either the request writes to a copy, or the copy gets the keys. In both cases the block
+        // has no keys afterwards.
         let is_copied = self.record.shared_tail.is_some_and(|tail| tail.position == position);
         match self.held.blocks.get(position) {
             Some(block)

@@ -1,9 +1,9 @@
-//! The block table of a request's states: null blocks, perhaps a state inside a chunk of the
-//! prompt, the running state, and blocks that drafts write to.
+//! The block table of a request's states. It has null blocks, sometimes a state inside a chunk of
+//! the prompt, the running state, and the blocks to which drafts write.
 //!
-//! Between calls, a table with slots ends with the running state and the blocks for drafts, and
-//! each block is null or belongs to the request. The shared tail stands where it was found; once it
-//! is released, no step can follow.
+//! Between calls, a table with slots ends with the running state and the blocks for drafts. Each of
+//! its blocks is null or belongs to the request. The shared tail stays at the position where it was
+//! found. After it is released, no step can follow.
 
 use std::ops::Range;
 
@@ -12,29 +12,30 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::partial_hits::SharedTail;
 use crate::request::{GroupBlocks, HeldBlocks, RequestId};
 
-/// What is remembered of a request's table.
+/// The manager's notes on a request's table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableRecord {
-    /// Whether slots were allocated, so that the table ends with blocks for drafts.
+    /// Whether slots were allocated. Then the table ends with blocks for drafts.
     pub is_allocated: bool,
-    /// The position of the state of the step before.
+    /// The position of the previous step's state.
     pub last_state: Option<usize>,
-    /// Leading positions that were released.
+    /// The number of leading positions that were released.
     pub num_released: usize,
     /// The state inside the running chunk.
     pub checkpoint: Option<Checkpoint>,
     /// The shared block that the next step writes to.
     pub shared_tail: Option<SharedTail>,
-    /// The block inside which the request cached the end of its prompt, and the tokens up to there.
+    /// The block inside which the request cached the end of its prompt, and the number of tokens up
+    /// to that end.
     pub producer_tail: Option<(BlockId, usize)>,
 }
 
-/// The records of all requests; a request without one has an empty record.
+/// The records of all requests. A request without an entry has an empty record.
 pub(super) type TableRecords =
     hashbrown::HashMap<RequestId, TableRecord, foldhash::fast::FixedState>;
 
 impl TableRecord {
-    /// Puts the record of a request into a digest.
+    /// Adds the record of a request to a digest.
     pub(super) fn digest(&self, request: RequestId, put: &mut dyn FnMut(u64)) {
         let number = |value: Option<usize>| value.map_or(0, |value| value as u64 + 1);
         put(request);
@@ -49,7 +50,7 @@ impl TableRecord {
         put(number(self.producer_tail.map(|(_, num_tokens)| num_tokens)));
     }
 
-    /// Checks that the table has the blocks of the record; the error says what is broken.
+    /// Checks that the table has the blocks of the record. The error says what is broken.
     pub(crate) fn check(&self, held: &HeldBlocks, num_speculative: usize) -> Result<(), String> {
         let blocks = &held.blocks;
         if self.is_allocated && blocks.len() < num_speculative {
@@ -62,7 +63,7 @@ impl TableRecord {
         }
     }
 
-    /// Returns the state from which the next step goes on: the last one before the blocks for
+    /// Returns the state from which the next step resumes: the last one before the blocks for
     /// drafts.
     pub(crate) fn resumed_state(
         &self,
@@ -74,7 +75,8 @@ impl TableRecord {
         held.blocks.get(position).filter(|&block| block != NULL_BLOCK)
     }
 
-    /// Whether the block at a position is released when the first `num_skipped` are not needed.
+    /// Returns whether the block at a position is released if the first `num_skipped` positions are
+    /// not needed.
     pub(crate) fn is_skipped(&self, position: usize, num_skipped: usize) -> bool {
         position < num_skipped
             && (position >= self.num_released || self.last_state == Some(position))
@@ -86,7 +88,7 @@ impl TableRecord {
 pub(crate) struct TableShape {
     /// Tokens per block.
     pub block_size: usize,
-    /// Blocks that drafts write to, at the end of a table with slots.
+    /// The number of blocks for drafts at the end of a table with slots.
     pub(crate) num_speculative_blocks: usize,
 }
 
@@ -97,7 +99,8 @@ impl TableShape {
         (num_blocks.saturating_sub(1), num_blocks.saturating_add(self.num_speculative_blocks))
     }
 
-    /// Returns the positions of blocks for drafts that the step passes, and that move to the end.
+    /// Returns the positions of the blocks for drafts that the step passes. These blocks move to
+    /// the end.
     pub(crate) fn drafts_to_move(
         &self,
         record: &TableRecord,
@@ -110,7 +113,7 @@ impl TableShape {
         if record.is_allocated { first..end.clamp(first, len) } else { first..first }
     }
 
-    /// Lengthens a table with null blocks up to the running state of the step, and moves the blocks
+    /// Appends null blocks to a table up to the running state of the step. Then moves the blocks
     /// for drafts that the step passes to the end.
     pub(crate) fn advance(
         &self,
