@@ -31,7 +31,7 @@ class Section:
 
 
 def read(section: str) -> Section:
-    """A section of the baseline; an empty one if there is none."""
+    """Return a section of the baseline; an empty one if there is none."""
     record = _read_all().get(section, {"tools": {}, "values": {}})
     return Section(record["tools"], record["values"])
 

@@ -24,7 +24,7 @@ _SUMMARY: Final = re.compile(r"^(?:summary|totals): *([0-9]+)", re.MULTILINE)
 
 
 def missing_tool() -> str | None:
-    """The tool without which nothing can be counted; None if all are there."""
+    """Return the tool without which nothing can be counted; None if all are there."""
     return next((tool for tool in ("cargo", "valgrind") if shutil.which(tool) is None), None)
 
 

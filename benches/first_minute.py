@@ -103,7 +103,7 @@ class Traffic:
             self.decoding.append(request)
 
     def next_request(self) -> Request:
-        """A new chat or the next turn of one, or a document, new or asked about again."""
+        """Return a new chat or the next turn of one, or a document, new or asked about again."""
         draw = self.random.random()
         if draw < 0.8:
             kept = self.chats if len(self.chats) > 40 else []
@@ -134,7 +134,7 @@ class Traffic:
         return request.num_computed_tokens
 
     def step(self, request: Request, start: int) -> int:
-        """A chunk of prefill, and a token for all that decode."""
+        """Return a chunk of prefill, and a token for all that decode."""
         num_new = min(CHUNK, request.num_tokens - start)
         self.allocate("chunk", request, num_new)
         request.num_computed_tokens = start + num_new
@@ -161,7 +161,7 @@ class Traffic:
             raise SystemExit("the pool is too small for this traffic: give it more --blocks")
 
     def call(self, kind: str, method: Callable[..., Result], *arguments: object) -> Result:
-        """The result of a call, which is timed."""
+        """Return the result of a call, which is timed."""
         before = resource.getrusage(resource.RUSAGE_THREAD)
         start = time.perf_counter()
         result = method(*arguments)

@@ -29,7 +29,7 @@ RUNS_OF_BASELINE: Final = 3
 
 
 def check_counts(renew: bool) -> bool:
-    """Whether no hot path executes more instructions than its baseline allows."""
+    """Return whether no hot path executes more instructions than its baseline allows."""
     missing = counts.missing_tool()
     if missing is not None:
         print(f"instructions are not counted: {missing} is not installed")
@@ -64,7 +64,7 @@ def _adaptive_beside_default(values: Values) -> list[Line]:
 
 
 def check_ratios(renew: bool) -> bool:
-    """Whether no row's ratio is further below its baseline than noise explains."""
+    """Return whether no row's ratio is further below its baseline than noise explains."""
     vllm = find_vllm()
     if vllm.version is None:
         print(f"ratios are not measured: no vLLM to compare with, {vllm.why_not}")
@@ -90,7 +90,8 @@ def check_ratios(renew: bool) -> bool:
 
 
 def check_neighbours(renew: bool) -> bool:
-    """Whether what vLLM's neighbours do is nowhere slower beside kvoxide than its bound allows."""
+    """Return whether what vLLM's neighbours do is nowhere slower beside kvoxide than its bound
+    allows."""
     from .neighbours.bounds import check
 
     return renew or check()

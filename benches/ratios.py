@@ -24,7 +24,7 @@ def tools(vllm: str) -> dict[str, str]:
 
 
 def measure_rows(layouts: Sequence[str], effort: Effort) -> Measurements:
-    """Every row of these layouts, once."""
+    """Return every row of these layouts, once."""
     found = measure(layouts, effort, with_vllm=True)
     return {(m.layout, m.row.key): m for m in found}
 
@@ -35,8 +35,8 @@ def measure_until(
     retries: int,
     first_effort: Effort = FULL_EFFORT,
 ) -> Measurements:
-    """Every row; layouts that ``slow_layouts`` names of the ratios so far are measured again, with
-    full effort, and count with their fastest rounds."""
+    """Return every row; layouts that ``slow_layouts`` names of the ratios so far are measured
+    again, with full effort, and count with their fastest rounds."""
     found = measure_rows(layouts, first_effort)
     for _ in range(retries):
         again = list(slow_layouts(values_of(found)))
@@ -48,7 +48,7 @@ def measure_until(
 
 
 def values_of(found: Measurements) -> Values:
-    """The ratios alone, up to :data:`CEILING` times their goal."""
+    """Return the ratios alone, up to :data:`CEILING` times their goal."""
     values: Values = {}
     for (layout, row), measurement in found.items():
         if measurement.ratio is None:

@@ -28,7 +28,7 @@ Hasher = Callable[[Any], list[bytes]]
 
 
 def hashers(algorithm: str, block_size: int) -> tuple[Hasher, Hasher]:
-    """The engine's and vLLM's own."""
+    """Return the engine's and vLLM's own."""
     function = getattr(functions, algorithm)
     utils.init_none_hash(function)
     ours = utils.get_request_block_hasher(block_size, function)
@@ -50,7 +50,7 @@ def compare(
     calls: int,
     rounds: int,
 ) -> float:
-    """How many times as long vLLM's hasher takes for a request; puts it into the report."""
+    """Return how many times as long vLLM's hasher takes for a request; puts it into the report."""
     ours, stock = hashers(algorithm, block_size)
     assert ours(hashed) == stock(hashed)
 

@@ -28,7 +28,7 @@ if _vllm.version is None:
 
 
 def floor_of(layout: str, row: str) -> float:
-    """The lowest ratio that passes."""
+    """Return the lowest ratio that passes."""
     ratio = baseline.read("ratios").values[layout][row]
     return max(SLOWEST, SHARE_OF_BASELINE * ratio)
 

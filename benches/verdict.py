@@ -19,12 +19,13 @@ class Line:
     slowdown: float | None
 
     def is_bad(self, margin: float) -> bool:
-        """Whether it became slower by more than ``margin``, or one of the numbers is missing."""
+        """Return whether it became slower by more than ``margin``, or one of the numbers is
+        missing."""
         return self.slowdown is None or self.slowdown > margin
 
 
 def compare(before: Values, now: Values, *, more_is_better: bool) -> list[Line]:
-    """A line for each number of either."""
+    """Return a line for each number of either."""
     return [
         _line(
             layout,

@@ -50,5 +50,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def is_shared(config: pytest.Config) -> bool:
-    """Whether this process runs some of the tests for another one."""
+    """Return whether this process runs some of the tests for another one."""
     return hasattr(config, "workerinput")

@@ -59,8 +59,8 @@ class _Kvoxide(AdapterSide):
 
 
 def _reporting(manager: Any) -> Any:
-    """A manager whose allocations take the events too, and keep them as the publisher's queue
-    does."""
+    """Return a manager whose allocations take the events too, and keep them as the publisher's
+    queue does."""
     allocate_slots, published = manager.allocate_slots, []
 
     def allocate_and_take(*args: Any, **kwargs: Any) -> Any:

@@ -71,12 +71,12 @@ class Pair:
 
     @classmethod
     def of_pool(cls, num_blocks: int) -> "Pair":
-        """A pool of so many blocks, an eighth of them held."""
+        """Return a pool of so many blocks, an eighth of them held."""
         return cls(num_blocks, num_blocks * BLOCK_SIZE // 8)
 
     @classmethod
     def of_prompt(cls, num_tokens: int) -> "Pair":
-        """A prompt of so many tokens, in a pool that is a bit larger than it needs."""
+        """Return a prompt of so many tokens, in a pool that is a bit larger than it needs."""
         return cls(2 * num_tokens // BLOCK_SIZE + 1_000, num_tokens)
 
     def both(self, name: str, prepare: Prepare, *, per: int) -> Iterator[Measured]:

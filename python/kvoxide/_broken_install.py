@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 def raiser(names: Sequence[str], error: ImportError) -> Callable[[str], NoReturn]:
-    """A module's ``__getattr__`` that raises :class:`ImportError` for each of ``names``."""
+    """Return a module's ``__getattr__`` that raises :class:`ImportError` for each of ``names``."""
 
     def __getattr__(name: str) -> NoReturn:
         if name in names:

@@ -133,11 +133,11 @@ class KVCacheGroupSpec:
         """The sizes that were given, but for those that are what a group has without them."""
 
     def __getattr__(self, name: str) -> int | None:
-        """A size of the group by its name; None if the group does not have it."""
+        """Return a size of the group by its name; None if the group does not have it."""
 
     def num_blocks_at_end(self, num_tokens: int) -> int:
-        """Blocks of this group that a request of ``num_tokens`` tokens, all of them prompt, holds
-        at its end."""
+        """Return blocks of this group that a request of ``num_tokens`` tokens, all of them prompt,
+        holds at its end."""
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
@@ -201,7 +201,7 @@ class GroupDeclaration:
         """Whether such a group can stand beside groups of other block sizes."""
 
 def group_kinds() -> tuple[GroupDeclaration, ...]:
-    """Every kind of group that kvoxide manages."""
+    """Return every kind of group that kvoxide manages."""
 
 @final
 class KVCacheConfig:
@@ -303,7 +303,7 @@ class BlockHasher:
     @property
     def algorithm(self) -> HashAlgorithm: ...
     def hash_tokens(self, token_ids: TokenArray | Sequence[int]) -> list[bytes]:
-        """The hash of every full block of ``token_ids``."""
+        """Return the hash of every full block of ``token_ids``."""
 
 @final
 class RequestStatus:
@@ -557,12 +557,12 @@ class BlockPool:
         """Free and pinned blocks together."""
     def get_num_pinned_blocks(self) -> int: ...
     def get_num_cached_blocks(self) -> int:
-        """Blocks with at least one hash in the prefix cache."""
+        """Return blocks with at least one hash in the prefix cache."""
     def get_usage(self) -> float: ...
     def get_free_block_ids(self) -> NDArray[np.int32]:
-        """The free queue, front first."""
+        """Return the free queue, front first."""
     def get_pinned_block_ids(self) -> NDArray[np.int32]:
-        """The pinned tier, oldest first."""
+        """Return the pinned tier, oldest first."""
     def get_cached_block(
         self, block_hash: bytes, kv_cache_group_ids: Sequence[int]
     ) -> list[KVCacheBlock] | None: ...
@@ -645,7 +645,7 @@ class KVCacheManager:
     def get_computed_blocks(
         self, request: Request, max_cache_hit_length: int | None = None
     ) -> tuple[KVCacheBlocks, int, int]:
-        """The longest prefix hit: its blocks, its length in tokens, and the shared-prefix
+        """Return the longest prefix hit: its blocks, its length in tokens, and the shared-prefix
         boundary (tokens; 0 for none) to write to ``request.shared_prefix_boundary``.
 
         ``max_cache_hit_length`` defaults to ``request.num_tokens - 1``.
@@ -700,8 +700,9 @@ class KVCacheManager:
         num_tokens_main_model: int | None = None,
         prefill_end: int = 0,
     ) -> int:
-        """Blocks that leave the free ones when the request is given slots for ``num_tokens``;
-        ``num_tokens_main_model`` of them, all if not given, are the target model's."""
+        """Return blocks that leave the free ones when the request is given slots for
+        ``num_tokens``; ``num_tokens_main_model`` of them, all if not given, are the target
+        model's."""
     def estimate_cached_tokens(self, request: Request) -> int: ...
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None: ...
     def create_kv_cache_blocks(self, blocks: Sequence[Sequence[KVCacheBlock]]) -> KVCacheBlocks: ...
@@ -711,13 +712,13 @@ class KVCacheManager:
     def take_new_block_ids(self) -> list[int]: ...
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
     def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[KVCacheBlock]]:
-        """Blocks to copy before the next step, and the blocks of all pairs: each has a
+        """Return blocks to copy before the next step, and the blocks of all pairs: each has a
         reference for its copy, to be given back once that is done."""
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
         """For each request, the states that a connector may read until the request ends: group,
         block, and the tokens that the state is for."""
     def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]:
-        """The same for a request that ends now: the states after its last computed token."""
+        """Return the same for a request that ends now: the states after its last computed token."""
     def retention_report(self) -> RetentionReport | None:
         """What adaptive retention decided; None with every other policy. Takes time in proportion
         to the pool, a few nanoseconds a block."""
@@ -777,19 +778,19 @@ class HostTier:
     def num_pending_chunks(self) -> int:
         """Chunks that are being stored."""
     def lookup(self, key: bytes) -> Literal["miss", "hit", "hit_pending"]:
-        """Whether ``key`` can be loaded; pending, it is being stored."""
+        """Return whether ``key`` can be loaded; pending, it is being stored."""
     def lookup_prefix(self, keys: Iterable[bytes]) -> int | None:
-        """How many of ``keys`` have a chunk, from the first one on up to one that has none;
+        """Return how many of ``keys`` have a chunk, from the first one on up to one that has none;
         ``None`` if one of these chunks is pending."""
     def lookup_window(self, keys: Iterable[bytes], window: int, first_window: int) -> int | None:
-        """The end of the last run of ``window`` keys that have a chunk; the run at the end of
-        ``keys`` has to have ``first_window``. Without one it is the end of the run at the start, 0
-        if there is none. ``None`` if a chunk of the run is pending."""
+        """Return the end of the last run of ``window`` keys that have a chunk; the run at the end
+        of ``keys`` has to have ``first_window``. Without one it is the end of the run at the start,
+        0 if there is none. ``None`` if a chunk of the run is pending."""
     def set_loading(self, keys: Iterable[bytes], is_loading: bool) -> None:
         """Note that ``keys`` are being loaded, for others to wait, or are no more. Keys without a
         chunk are passed over, and nothing is noted of a chunk that is freed."""
     def is_any_loading(self, keys: Iterable[bytes]) -> bool:
-        """Whether one of ``keys`` is noted as being loaded."""
+        """Return whether one of ``keys`` is noted as being loaded."""
     @property
     def num_loading_keys(self) -> int:
         """Keys that are noted as being loaded."""
@@ -801,10 +802,11 @@ class HostTier:
         keys: Iterable[bytes],
         positions: dict[bytes, int] | None = None,
     ) -> NDArray[np.int32]:
-        """The chunks of ``keys``, which stay until :meth:`complete_load`.
+        """Return the chunks of ``keys``, which stay until :meth:`complete_load`.
 
         Raises :class:`RequestError` for a key that cannot be loaded, or that an ended ``request``
-        did not see before."""
+        did not see before.
+        """
     def complete_load(self, keys: Iterable[bytes]) -> None:
         """Raises :class:`RequestError` for a key that is not being loaded."""
     def prepare_store(
@@ -837,9 +839,10 @@ class HostTier:
     def take_store_sizes(self) -> list[int]:
         """Chunks that each store asked for since the last call, those without room too."""
     def get_chunks(self) -> dict[bytes, tuple[int, int | None]]:
-        """The chunk of each key with its loads, ``None`` while it is pending; in no order."""
+        """Return the chunk of each key with its loads, ``None`` while it is pending; in no
+        order."""
     def get_lru_order(self) -> list[bytes] | None:
-        """The evictable keys, the first to go first; ``None`` under ``arc``."""
+        """Return the evictable keys, the first to go first; ``None`` under ``arc``."""
     def get_arc_lists(
         self,
     ) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes], float] | None:
@@ -1052,7 +1055,7 @@ class Simulation:
     def cancel(self) -> None:
         """Stop a run in another thread at its next step."""
     def progress(self) -> int:
-        """Requests finished so far; may be called from another thread during :meth:`run`."""
+        """Return requests finished so far; may be called from another thread during :meth:`run`."""
 
 @final
 class StepTime:

@@ -97,10 +97,10 @@ class VllmBlocks:
     def get_unhashed_block_ids(self) -> list[int]: ...
     def get_unhashed_block_ids_all_groups(self) -> list[list[int]]: ...
     def first_unhashed(self, group: int, start: int, end: int, or_hashed: bool) -> int:
-        """The place of the first block of ``group`` from ``start`` to before ``end`` that is not
-        the null block and, unless ``or_hashed``, has no hash; else ``end``."""
+        """Return the place of the first block of ``group`` from ``start`` to before ``end`` that is
+        not the null block and, unless ``or_hashed``, has no hash; else ``end``."""
     def block_ids_of(self, group: int, start: int, end: int) -> NDArray[np.int32]:
-        """The ids of ``group`` from ``start`` to before ``end``, where there are so many."""
+        """Return the ids of ``group`` from ``start`` to before ``end``, where there are so many."""
     def new_empty(self) -> VllmBlocks: ...
     def __add__(self, other: Any, /) -> VllmBlocks: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -120,9 +120,9 @@ class VllmBlockNumbers:
     def of_request(
         self, hashes: list[bytes], num_known: int, num_prompt: int
     ) -> tuple[bytes, bytes]:
-        """The numbers of a prompt of ``num_prompt`` blocks and of those behind it, as two arrays in
-        JSON: those of the first ``num_known`` hashes, then, for blocks of the prompt that are left,
-        numbers of their own."""
+        """Return the numbers of a prompt of ``num_prompt`` blocks and of those behind it, as two
+        arrays in JSON: those of the first ``num_known`` hashes, then, for blocks of the prompt that
+        are left, numbers of their own."""
 
 @final
 class VllmBlockHasher:
@@ -143,9 +143,9 @@ class VllmBlockHasher:
         num_blocks: int,
         keys: list[Any] | None = None,
     ) -> list[bytes]:
-        """The hashes of ``num_blocks`` blocks of the list ``tokens`` from token ``start`` on, or of
-        fewer: the list ends before the first block that cannot be encoded exactly as vLLM does, or
-        whose tokens or lookahead tokens are missing.
+        """Return the hashes of ``num_blocks`` blocks of the list ``tokens`` from token ``start``
+        on, or of fewer: the list ends before the first block that cannot be encoded exactly as vLLM
+        does, or whose tokens or lookahead tokens are missing.
 
         ``parent`` is the hash before the first block. ``keys`` has the extra keys of each block,
         the last ones being those of all blocks behind it too.
@@ -337,7 +337,8 @@ class VllmManager:
     def block(self, index: int) -> VllmBlock: ...
     def get_cached_block(self, hash: bytes, groups: Sequence[int]) -> list[VllmBlock] | None: ...
     def blocks(self) -> VllmBlockSequence:
-        """Every block; the pool's attribute ``blocks`` becomes a list once many are looked at."""
+        """Return every block; the pool's attribute ``blocks`` becomes a list once many are looked
+        at."""
     def block_of_key(self, key: bytes) -> VllmBlock | None: ...
     def find_key(self, key: bytes) -> int | None: ...
     def block_has_key(self, block: int, key: bytes) -> bool: ...
@@ -356,7 +357,7 @@ class VllmManager:
         """What stands before the first free block and behind the last; None without a pool."""
     def free_blocks_list(self) -> list[VllmBlock]: ...
     def walk_free_blocks(self, block: VllmBlock | None = None) -> VllmFreeWalk:
-        """The free blocks behind one, or all of them."""
+        """Return the free blocks behind one, or all of them."""
     def unqueue_one(self) -> VllmBlock:
         """Take the first free block out of the queue. Raises ``ValueError`` where none is free."""
     def unqueue_first(self, n: int) -> list[VllmBlock]:
@@ -369,9 +370,9 @@ class VllmManager:
         ``ValueError``, with nothing changed, where one is in it already, is referenced, or is in
         the table of a request."""
     def queue_for_vllm(self) -> tuple[list[int], list[int]]:
-        """The free blocks in their order, and the reference count of every block."""
+        """Return the free blocks in their order, and the reference count of every block."""
     def cached_for_vllm(self) -> list[tuple[int, int | None, list[bytes]]]:
-        """Each cached block: its id, the tokens that its hash covers, and its keys."""
+        """Return each cached block: its id, the tokens that its hash covers, and its keys."""
     def group_for_vllm(self, group: int) -> dict[str, Any]:
         """What a group remembers, by the names of vLLM's attributes, with ids of blocks."""
     def replace(self, manager: Any, blocks: Sequence[Any], ends: tuple[Any, Any]) -> list[Any]:
@@ -424,7 +425,7 @@ class VllmRequestKeys:
         :class:`~kvoxide.BlockHashError` for 32 bytes beside shorter hashes, and for more."""
     def groups(self) -> list[VllmGroupKeys]: ...
     def position(self, key: bytes) -> int | None:
-        """The tokens up to the end of the chunk of ``key``, if it is here."""
+        """Return the tokens up to the end of the chunk of ``key``, if it is here."""
 
 @final
 class VllmGroupKeys(Sequence[bytes]):
@@ -443,8 +444,8 @@ class VllmGroupKeys(Sequence[bytes]):
     def chosen(
         self, start: int, end: int, block_ids: list[int], mask: list[bool] | None = None
     ) -> VllmChunkKeys:
-        """The keys of the chunks from ``start`` to before ``end`` whose block in ``block_ids`` is
-        not the null block and that ``mask``, which begins with ``start``, has."""
+        """Return the keys of the chunks from ``start`` to before ``end`` whose block in
+        ``block_ids`` is not the null block and that ``mask``, which begins with ``start``, has."""
 
 @final
 class VllmChunkKeys(Sequence[bytes]):
@@ -463,5 +464,5 @@ class VllmChunkKeys(Sequence[bytes]):
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
     def blocks(self, tables: list[list[int]]) -> tuple[list[list[int]], list[int]]:
-        """The blocks of the chunks in each group, by the ``tables`` of all groups, and the place of
-        the first of them, else 0. Raises ``IndexError`` for a chunk without a block."""
+        """Return the blocks of the chunks in each group, by the ``tables`` of all groups, and the
+        place of the first of them, else 0. Raises ``IndexError`` for a chunk without a block."""

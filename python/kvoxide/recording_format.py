@@ -31,10 +31,12 @@ ENDS: Final = ("idle", "closed", "failed")
 
 
 def pattern(kind: str) -> str:
-    """The names of the files of a kind, :data:`REQUESTS` or :data:`STEPS`, plain ones too."""
+    """Return the names of the files of a kind, :data:`REQUESTS` or :data:`STEPS`, plain ones
+    too."""
     return f"{kind}-*.jsonl*"
 
 
 def file_name(kind: str, rank: int, pid: int, number: int) -> str:
-    """The name of one file of the scheduler of data-parallel rank ``rank`` in process ``pid``."""
+    """Return the name of one file of the scheduler of data-parallel rank ``rank`` in process
+    ``pid``."""
     return f"{kind}-{rank}-{pid}-{number:04}.jsonl.gz"

@@ -53,7 +53,7 @@ def _console() -> Console:
 
 
 def _num_fitting(console: Console, keys: Sequence[Column], columns: Sequence[Column]) -> int:
-    """How many of the columns fit beside the keys, at least one."""
+    """Return how many of the columns fit beside the keys, at least one."""
     unbounded = console.options.update(width=_PIPE_WIDTH)
     for count in range(len(columns), 1, -1):
         table = _table(keys, columns[:count])

@@ -57,7 +57,8 @@ class Worker(OffloadingWorker):  # type: ignore[misc]
         return True
 
     def _pairs(self, on_device: Any, on_host: Any) -> list[tuple[int, Any, Any]]:
-        """The tensor, its rows of blocks and the rows of chunks, for each layer of each group."""
+        """Return the tensor, its rows of blocks and the rows of chunks, for each layer of each
+        group."""
         pairs, begin = [], 0
         for layers, size in zip(self.layers_of_groups, on_device.group_sizes, strict=True):
             rows = slice(begin, begin + size)

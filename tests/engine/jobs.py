@@ -132,7 +132,7 @@ ON_EACH_RELEASE = ("llama-preempted", "qwen3-next-partial-hits")
 
 
 def offloaded(job: Job, megabytes: int) -> Job:
-    """The same engine with so much CPU memory, from which prompts come back.
+    """Return the same engine with so much CPU memory, from which prompts come back.
 
     The prefix cache is not reset: vLLM cannot preempt a request whose prompt is being loaded.
     """

@@ -118,7 +118,7 @@ async def _ask(
 
 
 async def _parts(response: Any) -> AsyncIterator[dict[str, Any]]:
-    """The events of a stream."""
+    """Return the events of a stream."""
     async for line in response.content:
         data = line.removeprefix(b"data: ").strip()
         if data and data != b"[DONE]":

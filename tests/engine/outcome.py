@@ -40,7 +40,7 @@ class Outcome:
 
 
 def first_difference(left: Any, right: Any, path: str = "") -> str | None:
-    """The first place where two JSON values or dataclasses of them differ, in words."""
+    """Return the first place where two JSON values or dataclasses of them differ, in words."""
     if isinstance(left, Played) and isinstance(right, Played):
         left, right = vars(left), vars(right)
     if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():

@@ -146,7 +146,7 @@ class RunningJob:
 def run_together(
     job: Job, modes: Sequence[str], release: str, models: Path, folder: Path
 ) -> list[Outcome]:
-    """The outcome in each mode: all at the same time, in processes of one thread each."""
+    """Return the outcome in each mode: all at the same time, in processes of one thread each."""
     with ExitStack() as stack:
         jobs = [
             stack.enter_context(running_job(job, mode, release, models, folder / mode))

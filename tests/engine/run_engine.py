@@ -62,7 +62,8 @@ def start_engine(options: dict[str, Any], async_scheduling: bool) -> Any:
 
 
 def async_scheduling_kept() -> AbstractContextManager[Any]:
-    """The CPU platform has no use for async scheduling and switches it off, but can run it."""
+    """Return the CPU platform has no use for async scheduling and switches it off, but can run
+    it."""
     update = CpuPlatform.check_and_update_config
 
     def update_and_keep(config: Any) -> None:

@@ -75,7 +75,7 @@ class Server:
         return code
 
     def heard(self) -> list[list[Any]]:
-        """The events that each rank has published, with no batch lost."""
+        """Return the events that each rank has published, with no batch lost."""
         zmq = import_module("zmq")
         poller = zmq.Poller()
         batches: dict[Any, list[list[Any]]] = {events: [] for events in self.events}
@@ -156,7 +156,7 @@ def subscriber(port: int) -> Iterator[Any]:
 
 
 def receive(events: Any, expected: int) -> list[Any]:
-    """The events of the next batch, which has to be the one of the ``expected`` number."""
+    """Return the events of the next batch, which has to be the one of the ``expected`` number."""
     _, sequence, payload = events.recv_multipart()
     assert int.from_bytes(sequence, "big") == expected
     _, batch, *_ = import_module("msgspec.msgpack").decode(payload)
@@ -164,7 +164,7 @@ def receive(events: Any, expected: int) -> list[Any]:
 
 
 def free_ports(num: int) -> int:
-    """The first of ``num`` ports in a row that nobody uses."""
+    """Return the first of ``num`` ports in a row that nobody uses."""
     while True:
         first = random.choice(PORTS)
         if all(is_free(first + offset) for offset in range(num)):

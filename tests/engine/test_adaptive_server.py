@@ -82,7 +82,8 @@ class Asking:
         return answer
 
     def round(self, wish: dict[str, Any]) -> Round:
-        """The same prompts in each; the wish goes with the first one's first request alone."""
+        """Return the same prompts in each; the wish goes with the first one's first request
+        alone."""
         wanted, plain, *flood = prompts([KEPT_BLOCKS, KEPT_BLOCKS, *[LONGEST_BLOCKS] * FLOOD])
         first = self.ask(wanted, vllm_xargs=wish)
         for prompt in (plain, *flood):
@@ -104,7 +105,7 @@ class Asking:
 
 
 def prompts(blocks: list[int]) -> list[list[int]]:
-    """The same ones each time, of so many full blocks and a token."""
+    """Return the same ones each time, of so many full blocks and a token."""
     rng = random.Random(5)
     return [random_tokens(rng, num * BLOCK_SIZE + 1) for num in blocks]
 

@@ -107,7 +107,7 @@ class Client:
     def ask(
         self, number: int, prompt: list[int], max_tokens: int, **vllms_own: Any
     ) -> dict[str, Any]:
-        """Every second answer is streamed, and the ranks take turns. What is vLLM's own of a
+        """Return every second answer is streamed, and the ranks take turns. What is vLLM's own of a
         request goes into its body beside the rest."""
         stream = number % 2 == 1
         answer = self.openai.completions.create(
@@ -124,7 +124,7 @@ class Client:
 
 
 def whole(parts: Sequence[Any]) -> dict[str, Any]:
-    """One answer from its parts, the last of which tells the usage."""
+    """Return one answer from its parts, the last of which tells the usage."""
     parts = list(parts)
     choices = [choice for part in parts for choice in part.choices]
     return {
@@ -168,7 +168,8 @@ def ask_one_by_one(client: Client) -> list[Any]:
 
 
 def ask_at_once(client: Client) -> list[Any]:
-    """Requests whose prefix is cached, and that share no more than that: order does not matter."""
+    """Return requests whose prefix is cached, and that share no more than that: order does not
+    matter."""
     rng = random.Random(4)
     service = client.service
     prefix = random_tokens(rng, SHARED_BLOCKS * service.block_size)
@@ -194,7 +195,8 @@ def converse_at_once(client: Client) -> None:
 
 
 def final_metrics(server: Server, num_requests: int) -> dict[str, float]:
-    """The prefix-cache counters once all requests are counted, which may be after the answer."""
+    """Return the prefix-cache counters once all requests are counted, which may be after the
+    answer."""
     deadline = time.monotonic() + METRICS_TIMEOUT
     while sum(server.metrics("vllm:request_success_total").values()) < num_requests:
         assert time.monotonic() < deadline, server.get("/metrics")
@@ -373,22 +375,22 @@ def by_rank(metrics: dict[str, float], unit: str, num_ranks: int = 2) -> list[in
 
 
 def counts(served: Served) -> dict[str, float]:
-    """The counters, without the times at which they were made."""
+    """Return the counters, without the times at which they were made."""
     return {name: value for name, value in served.metrics.items() if "_created" not in name}
 
 
 def heard_in_order(served: Served) -> list[list[Any]]:
-    """Each rank's events while it had one request at a time."""
+    """Return each rank's events while it had one request at a time."""
     return [one_by_one for one_by_one, _, _ in map(between_resets, served.events)]
 
 
 def heard_at_once(served: Served) -> list[list[str]]:
-    """Each rank's events while it had many requests, whose order is up to chance."""
+    """Return each rank's events while it had many requests, whose order is up to chance."""
     return [sorted(map(repr, at_once)) for _, at_once, _ in map(between_resets, served.events)]
 
 
 def between_resets(events: list[Any]) -> list[list[Any]]:
-    """The events before each reset, it included, and those after the last."""
+    """Return the events before each reset, it included, and those after the last."""
     parts: list[list[Any]] = [[]]
     for event in events:
         parts[-1].append(event)

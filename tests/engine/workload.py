@@ -53,7 +53,7 @@ class PlannedRequest:
 
 
 def plan(workload: Workload) -> list[PlannedRequest]:
-    """The requests of ``workload`` in order of arrival."""
+    """Return the requests of ``workload`` in order of arrival."""
     rng = random.Random(workload.seed)
     longest_prefix = workload.scale * LONGEST_SHARED_PREFIX
     longest_message = workload.scale * LONGEST_MESSAGE

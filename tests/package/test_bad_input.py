@@ -47,7 +47,7 @@ def test_every_row_can_be_told_from_every_other() -> None:
 
 
 def with_arguments(cls: type) -> list[str]:
-    """The public methods of a class that can be given something wrong."""
+    """Return the public methods of a class that can be given something wrong."""
     methods = inspect.getmembers(cls, inspect.isroutine)
     public = [(name, method) for name, method in methods if not name.startswith("_")]
     return [name for name, method in public if len(inspect.signature(method).parameters) > 1]
@@ -100,7 +100,7 @@ def test_work_goes_on_after_every_refusal() -> None:
 
 
 def world() -> dict[str, Any]:
-    """The namespace that rows for the Python API run in."""
+    """Return the namespace that rows for the Python API run in."""
     namespace: dict[str, Any] = {}
     exec(setup("Python"), namespace)
     return namespace

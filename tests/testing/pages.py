@@ -61,7 +61,7 @@ class PageText(HTMLParser):
         return dict(zip(map(str, titles), plots, strict=True))
 
     def table(self, first: str) -> list[dict[str, str]]:
-        """The rows of the only table whose header has this column."""
+        """Return the rows of the only table whose header has this column."""
         (found,) = [table for table in self.tables if first in table[0]]
         head, *rows = found
         return [dict(zip(head, row, strict=True)) for row in rows]
@@ -72,12 +72,12 @@ def _refuse(constant: str) -> None:
 
 
 def traces_of(plot: Plot) -> dict[str, Plot]:
-    """The marks of a plot that its legend has, by their names."""
+    """Return the marks of a plot that its legend has, by their names."""
     return {trace["name"]: trace for trace in plot["data"] if trace.get("showlegend", True)}
 
 
 def replay_page(folder: Path, *arguments: str | Path) -> tuple[PageText, dict[str, Any]]:
-    """The page and the JSON of one replay."""
+    """Return the page and the JSON of one replay."""
     page, record = folder / "page.html", folder / "page.json"
     succeed("replay", *arguments, "--html", page, "--json", record)
     return PageText(page.read_text(encoding="utf-8")), json.loads(record.read_bytes())

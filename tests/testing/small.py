@@ -71,7 +71,7 @@ def decode(manager: KVCacheManager, request: Request, tokens: Iterable[int]) -> 
 def serve(
     manager: KVCacheManager, request_id: str, tokens: Iterable[int], **options: Any
 ) -> Request:
-    """A request from look-up to the end; its blocks stay behind in the cache."""
+    """Return a request from look-up to the end; its blocks stay behind in the cache."""
     request = make_request(manager, request_id, tokens, **options)
     admit(manager, request)
     manager.free(request)
@@ -83,7 +83,7 @@ def num_hit_tokens(manager: KVCacheManager, tokens: Iterable[int]) -> int:
 
 
 def cached_positions(manager: KVCacheManager, request: Request, group: int = 0) -> list[int]:
-    """The positions in a request's block table whose block is cached."""
+    """Return the positions in a request's block table whose block is cached."""
     blocks = manager.get_blocks(request.request_id).blocks[group]
     return [i for i, block in enumerate(blocks) if block.block_hash is not None]
 

@@ -29,7 +29,7 @@ _hasher = get_request_block_hasher(BLOCK_SIZE, sha256_cbor)
 
 
 def config(*specs: Any, num_blocks: int = 100, interval: int | None = None) -> KVCacheConfig:
-    """A pool for groups of these specs; full attention and a sliding window by default.
+    """Return a pool for groups of these specs; full attention and a sliding window by default.
 
     ``interval`` is the retention interval that vLLM is configured with.
     """

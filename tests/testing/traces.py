@@ -27,7 +27,7 @@ def mooncake_line(hash_ids: Sequence[int], input_length: int, output_length: int
 
 
 def prompt(number: int, length: int = 1000) -> range:
-    """A prompt that shares no token with another number's."""
+    """Return a prompt that shares no token with another number's."""
     return range(number * 100_000, number * 100_000 + length)
 
 

@@ -46,7 +46,8 @@ def environment_of(
 
 
 def package_of(release: str) -> Path:
-    """The folder of the package of vLLM ``release``; skips the test where it is not installed."""
+    """Return the folder of the package of vLLM ``release``; skips the test where it is not
+    installed."""
     found = _search_paths().get(release)
     if found is None:
         pytest.skip(f"vLLM {release} is not installed; {HOW_TO_INSTALL}")

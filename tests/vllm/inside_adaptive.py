@@ -141,7 +141,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def admitted(manager: Any, name: str, num_tokens: int, first: int = 7_000_000) -> int:
-    """A request of tokens that count up, computed and ended; tokens that it hit."""
+    """Return a request of tokens that count up, computed and ended; tokens that it hit."""
     request = make_request(name, list(range(first, first + num_tokens)))
     blocks, num_hit, *_ = manager.get_computed_blocks(request)
     new = num_tokens - num_hit

@@ -37,7 +37,7 @@ def manager() -> Any:
 
 
 def hit_of(manager: Any, request: Any) -> int:
-    """Blocks that a look-up finds."""
+    """Return blocks that a look-up finds."""
     length: int = manager.get_computed_blocks(request)[1]
     return length // BLOCK_SIZE
 

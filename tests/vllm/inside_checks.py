@@ -44,7 +44,7 @@ def running(manager: Any, name: str = "a") -> Any:
 
 
 def break_something(manager: Any, request: Any) -> int:
-    """A block in use whose references are gone is in no place at all."""
+    """Return a block in use whose references are gone is in no place at all."""
     block = manager.get_blocks(request.request_id).blocks[0][2]
     block.ref_cnt = 0
     return int(block.block_id)

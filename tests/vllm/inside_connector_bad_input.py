@@ -39,7 +39,7 @@ def stranger(world: World) -> Any:
 
 
 def announced(world: World, **values: Any) -> Any:
-    """A request like one that ended, whose chunks are in the tier, with other values."""
+    """Return a request like one that ended, whose chunks are in the tier, with other values."""
     tokens = list(range(300)) + [1] * 20
     request = Request("new", tokens, SamplingParams(max_tokens=3), None, block_hasher=world._hasher)
     request.kv_transfer_params = values.pop("kv_transfer_params", None)
@@ -88,7 +88,7 @@ def reported(**jobs: int) -> Call:
 
 
 def scheduled(**changes: Any) -> Call:
-    """A step's output with other values."""
+    """Return a step's output with other values."""
 
     def call(world: World) -> Any:
         output = world.scheduler.schedule()
@@ -100,7 +100,7 @@ def scheduled(**changes: Any) -> Call:
 
 
 def cached(names: list[str], ids: Any) -> Any:
-    """Requests that go on in a step, with the blocks that they got."""
+    """Return requests that go on in a step, with the blocks that they got."""
     return SimpleNamespace(
         req_ids=names, new_block_ids=ids, resumed_req_ids=set(), num_computed_tokens=[320]
     )
@@ -198,7 +198,7 @@ def outcome(call: Call, world: World) -> Any:
 
 
 def served(is_ours: bool) -> World:
-    """A world in which one request ended and one runs, with stores that are under way."""
+    """Return a world in which one request ended and one runs, with stores that are under way."""
     scenario = replace(
         Scenario.draw(0),
         tier="kvoxide's",

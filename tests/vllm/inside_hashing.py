@@ -47,7 +47,7 @@ def function(algorithm: str) -> Any:
 
 
 def hashers(algorithm: str, block_size: int, lookahead: int = 0) -> tuple[Hasher, Hasher]:
-    """The engine's and vLLM's own."""
+    """Return the engine's and vLLM's own."""
     arguments = (block_size, function(algorithm), *([lookahead] if lookahead else []))
     ours = utils.get_request_block_hasher(*arguments)
     assert is_ours(ours)
@@ -109,7 +109,7 @@ def test_blocks_of_several_frames(algorithm: str, lookahead: int, block_size: in
 
 @cache
 def of_every_width(num_tokens: int) -> list[list[int]]:
-    """Tokens of one byte and less, of two, four and more."""
+    """Return tokens of one byte and less, of two, four and more."""
     rng = random.Random(num_tokens)
     limits = (256, 65_536, 2**31, 2**40)
     return [[rng.randrange(limit) for _ in range(num_tokens)] for limit in limits]
@@ -313,7 +313,8 @@ def test_long_prompts_are_hashed_without_the_gil() -> None:
 
 
 def others_run_during(hasher: Hasher, hashed: Any) -> bool:
-    """Whether this thread gets the GIL while another hashes; only who gives it up loses it."""
+    """Return whether this thread gets the GIL while another hashes; only who gives it up loses
+    it."""
     finished = False
 
     def hash_all() -> None:

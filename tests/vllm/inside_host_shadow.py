@@ -96,7 +96,7 @@ def drawn(seed: int, **changes: Any) -> Scenario:
 
 
 def shadowed(scenario: Scenario, mode: settings.Mode = "auto") -> Comparison:
-    """The same traffic on vLLM's own connector and on one with a shadow."""
+    """Return the same traffic on vLLM's own connector and on one with a shadow."""
     comparison = Comparison(scenario)
     wanted = settings.Settings(mode, host_mode="shadow", check_every=5)
     comparison.sides[1] = ServersWorld(scenario, comparison.sides[0]._prefixes, wanted)

@@ -17,7 +17,7 @@ TOKENS = 13 * BLOCK_SIZE - 8
 
 
 def running(make: Callable[..., Any], num_blocks: int = 100) -> tuple[Any, Any]:
-    """A manager with a request of 13 blocks, the last of which is not full."""
+    """Return a manager with a request of 13 blocks, the last of which is not full."""
     manager = make(full(), kv_cache_config=config(full(), num_blocks=num_blocks))
     request = make_request("a", list(range(TOKENS)))
     admit(manager, request, TOKENS)

@@ -42,7 +42,7 @@ def request(name: str, prompt: int, num_blocks: int, extra_args: Any = None) -> 
 
 
 def serve(manager: Any, served: Any) -> int:
-    """A request from look-up to the end; the tokens that it hit."""
+    """Return a request from look-up to the end; the tokens that it hit."""
     hit, num_hit, *_ = manager.get_computed_blocks(served)
     num_new = served.num_tokens - num_hit
     assert manager.allocate_slots(served, num_new, num_hit, hit) is not None
@@ -52,7 +52,8 @@ def serve(manager: Any, served: Any) -> int:
 
 
 def num_kept(extra_args: Any, manager: Any = None) -> int:
-    """Tokens of a prompt of 64 that are cached still after traffic that fills the pool often."""
+    """Return tokens of a prompt of 64 that are cached still after traffic that fills the pool
+    often."""
     manager = manager or make_manager(kv_cache_config=config(full()))
     serve(manager, request("first", 1, 4, extra_args))
     for i in range(2, 60):

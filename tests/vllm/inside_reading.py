@@ -75,7 +75,7 @@ def of_class(cls: Any) -> Any:
 
 
 def num_cached(request: Any) -> Any:
-    """How many tokens are cached of a request that has been given room for all of it."""
+    """Return how many tokens are cached of a request that has been given room for all of it."""
     manager = make_manager(full())
     assert type(manager).__module__ == native_class().__module__
     assert manager.allocate_slots(request, NUM_TOKENS - request.num_computed_tokens)

@@ -51,7 +51,7 @@ class OtherPool(BlockPool):  # type: ignore[misc]
 
 
 def other(*args: Any, **kwargs: Any) -> Any:
-    """A function that a plugin puts in the place of one of vLLM's."""
+    """Return a function that a plugin puts in the place of one of vLLM's."""
     raise NotImplementedError
 
 

@@ -77,7 +77,7 @@ MANAGERS = pytest.mark.parametrize("make", [stock_manager, native_manager], ids=
 
 
 def methods_of(thing: Any) -> list[str]:
-    """The methods that vLLM's class has, in any release."""
+    """Return the methods that vLLM's class has, in any release."""
     stock = getattr(type(thing), "_stock", type(thing))
     names = (name for name in dir(stock) if not name.startswith(("__", "_abc_")))
     return sorted(name for name in names if callable(getattr(stock, name)))

@@ -47,13 +47,13 @@ def plain(path: Path) -> bytes:
 
 
 def lines(folder: Path, kind: str = "requests") -> list[dict[str, Any]]:
-    """The lines of requests or of steps, in the order of their files."""
+    """Return the lines of requests or of steps, in the order of their files."""
     wanted = "input_length" if kind == "requests" else "duration"
     return [line for line in all_lines(folder, kind) if wanted in line]
 
 
 def all_lines(folder: Path, kind: str = "requests") -> list[dict[str, Any]]:
-    """All lines without headers, in the order of their files."""
+    """Return all lines without headers, in the order of their files."""
     found = []
     for path in sorted(folder.glob(f"{kind}-*.jsonl.gz")):
         header, *rest = [json.loads(line) for line in plain(path).splitlines()]

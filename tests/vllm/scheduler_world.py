@@ -85,7 +85,7 @@ class SchedulerWorld:
         extra: dict[str, Any] | None = None,
         prompt_logprobs: int | None = None,
     ) -> Any:
-        """A request arrives."""
+        """Return a request arrives."""
         lora = LoRARequest(lora_name=adapter, lora_int_id=1, lora_path="/a") if adapter else None
         request = Request(
             name,
@@ -106,7 +106,7 @@ class SchedulerWorld:
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
     def step(self) -> Any:
-        """One step, in which all that is computed to its end yields a token."""
+        """Return one step, in which all that is computed to its end yields a token."""
         output = self.scheduler.schedule()
         names = list(output.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]
@@ -128,7 +128,7 @@ class SchedulerWorld:
             self.step()
 
     def serve(self, name: str, tokens: list[int], max_tokens: int, **options: Any) -> list[int]:
-        """A request from its arrival to its end: all of its tokens."""
+        """Return a request from its arrival to its end: all of its tokens."""
         request = self.add(name, tokens, max_tokens, **options)
         self.run()
         return list(request.all_token_ids)

@@ -90,7 +90,7 @@ def test_other_comments_docstrings_and_layout_are_the_same_code(
 
 
 def _without_docstrings(text: str) -> str:
-    """The code as Python writes it, which keeps no comment and no line as it was."""
+    """Return the code as Python writes it, which keeps no comment and no line as it was."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):

@@ -30,7 +30,7 @@ class Measurement:
         return None if self.vllm_us is None else self.vllm_us / self.kvoxide_us
 
     def with_more_rounds(self, other: "Measurement") -> "Measurement":
-        """The faster of both, side by side, of another measurement of the same."""
+        """Return the faster of both, side by side, of another measurement of the same."""
         vllm = [us for us in (self.vllm_us, other.vllm_us) if us is not None]
         return Measurement(
             self.row,

@@ -81,7 +81,7 @@ class HostSide(ABC):
 
     @abstractmethod
     def new_request(self, prompt: Prompt) -> Any:
-        """A request, and what keys its chunks have."""
+        """Return a request, and what keys its chunks have."""
 
     @abstractmethod
     def look_up(self, request: Any, tokens: tuple[int, int]) -> None:
@@ -219,5 +219,5 @@ def _require(is_as_expected: bool) -> None:
 
 
 def _has_chunks(group: Group) -> bool:
-    """Whether blocks of a group are chunks at the positions of tokens."""
+    """Return whether blocks of a group are chunks at the positions of tokens."""
     return group.spec.prefix_cacheable and not group.is_state and group.kind != "circular_buffer"

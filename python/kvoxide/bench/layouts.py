@@ -81,7 +81,7 @@ class Layout:
         return gcd(*(group.block_size for group in self.groups if group.spec.prefix_cacheable))
 
     def chunk(self, start: int, tokens: int, most: int) -> int:
-        """Tokens of the prefill chunk from ``start`` on, at most ``most``, of a prompt of
+        """Return tokens of the prefill chunk from ``start`` on, at most ``most``, of a prompt of
         ``tokens``. With states it ends where vLLM's scheduler ends it: with a block."""
         size = next((group.block_size for group in self.groups if group.is_state), 0)
         end = min(start + most, tokens)

@@ -37,7 +37,7 @@ class Prompt:
 def make_prompt(
     name: str, num_tokens: int, hash_block_size: int, num_output_tokens: int = 0
 ) -> Prompt:
-    """The prompt of that name; another name has other hashes from its first block on."""
+    """Return the prompt of that name; another name has other hashes from its first block on."""
     count = (num_tokens + num_output_tokens) // hash_block_size
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
     return Prompt(

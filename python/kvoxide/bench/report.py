@@ -36,14 +36,14 @@ def time_text(microseconds: float | None) -> str:
 
 
 def ratio_text(ratio: float | None) -> str:
-    """How many times faster."""
+    """Return how many times faster."""
     if ratio is None:
         return "-"
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}"
 
 
 def rows_of(found: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """One dictionary per operation and layout, for JSON."""
+    """Return one dictionary per operation and layout, for JSON."""
     return [
         {
             "row": m.row.key,

@@ -41,7 +41,7 @@ class Side(ABC):
 
     @abstractmethod
     def new_request(self, request_id: str, prompt: Prompt) -> Any:
-        """A waiting request, of which this manager has not heard."""
+        """Return a waiting request, of which this manager has not heard."""
 
     @abstractmethod
     def append_token(self, request: Any, prompt: Prompt) -> None:

@@ -46,7 +46,7 @@ class Effort:
         return min(DECODING_CONTEXT, self.tokens)
 
     def num_blocks(self, layout: Layout) -> int:
-        """A pool in which everything that is measured fits."""
+        """Return a pool in which everything that is measured fits."""
         context = self.decoding_context + 2 * DECODE_STEPS
         decoding = DECODING_REQUESTS * layout.blocks_held(context, in_flight=1)
         return max(

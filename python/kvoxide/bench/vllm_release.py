@@ -14,8 +14,8 @@ class UsableVllm:
 
 
 def find_vllm() -> UsableVllm:
-    """The release whose code the installed vLLM has, if kvoxide's manager can stand in for its
-    own."""
+    """Return the release whose code the installed vLLM has, if kvoxide's manager can stand in for
+    its own."""
     if releases.installed_version() is None:
         return UsableVllm(None, "it is not installed")
     if reasons := environment_reasons():

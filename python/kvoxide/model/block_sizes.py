@@ -16,7 +16,7 @@ from kvoxide.model.precision import is_quantized
 
 
 def with_block_sizes(layers: Layers, kernels: Kernels, deployment: Deployment) -> Layers:
-    """The caches with their block sizes in tokens, as vLLM sets them with prefix caching.
+    """Return the caches with their block sizes in tokens, as vLLM sets them with prefix caching.
 
     Raises :class:`~kvoxide.ConfigError` if the kernels cannot have the wanted block size.
     """

@@ -26,7 +26,7 @@ _MAX_BYTES: Final = 64 * 2**20
 
 
 def config_file(path: Path) -> Path:
-    """The configuration in the directory ``path``, or ``path`` itself if it is a file.
+    """Return the configuration in the directory ``path``, or ``path`` itself if it is a file.
 
     In a directory it is ``config.json``; ``params.json``, Mistral's own format, where that is the
     only one or where the weights are in Mistral's format too, as in vLLM.
@@ -41,8 +41,8 @@ def config_file(path: Path) -> Path:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object in ``file``. Raises :class:`~kvoxide.ConfigError` that says what is wrong
-    with it."""
+    """Return the JSON object in ``file``. Raises :class:`~kvoxide.ConfigError` that says what is
+    wrong with it."""
     try:
         if file.stat().st_size > _MAX_BYTES:
             raise ConfigError(
@@ -84,8 +84,8 @@ def _not_json(content: bytes, error: Exception) -> str:
 
 
 def model_files(path: Path) -> dict[str, bytes]:
-    """The configuration at ``path``, a directory or a file, and what vLLM reads beside it for a
-    cache: contents by their names in a folder.
+    """Return the configuration at ``path``, a directory or a file, and what vLLM reads beside it
+    for a cache: contents by their names in a folder.
 
     Raises :class:`~kvoxide.ConfigError` as :func:`read_object` and :func:`read_beside`.
     """
@@ -100,8 +100,8 @@ def model_files(path: Path) -> dict[str, bytes]:
 
 
 def read_beside(config: Path, name: str) -> dict[str, Any] | None:
-    """The JSON object in the file ``name`` of the folder whose configuration ``config`` is; None if
-    there is no such file, or if ``config`` has another name than a folder's has.
+    """Return the JSON object in the file ``name`` of the folder whose configuration ``config`` is;
+    None if there is no such file, or if ``config`` has another name than a folder's has.
 
     Raises :class:`~kvoxide.ConfigError` as :func:`read_object`, and for a link out of the folder.
     """
@@ -119,8 +119,8 @@ def has_beside(config: Path, name: str) -> bool:
 
 
 def _is_inside(file: Path) -> bool:
-    """Whether a file is in its folder, or among the blobs that a snapshot of Hugging Face's cache
-    consists of."""
+    """Return whether a file is in its folder, or among the blobs that a snapshot of Hugging Face's
+    cache consists of."""
     folder, target = file.parent.resolve(), file.resolve()
     if target.is_relative_to(folder):
         return True

@@ -33,7 +33,7 @@ GPUS: Final = {
 
 
 def gpu_named(name: str) -> Gpu:
-    """The GPU. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
+    """Return the GPU. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
     if name not in GPUS:
         raise ConfigError(f"the GPU {name!r} is unknown; known are {', '.join(GPUS)}")
     return GPUS[name]

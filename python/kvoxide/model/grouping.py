@@ -34,7 +34,7 @@ class LayerGroup:
         return self.layers[0]
 
     def block_bytes_within(self, indices: range) -> int:
-        """The bytes of a block, of those of the model's layers."""
+        """Return the bytes of a block, of those of the model's layers."""
         numbered = zip(self.indices, self.layers, strict=True)
         return sum(layer.page for index, layer in numbered if index in indices)
 
@@ -47,7 +47,7 @@ Bucket = list[tuple[int, LayerCache]]
 
 
 def group_layers(layers: Layers, *, is_packed: bool) -> list[LayerGroup]:
-    """The groups, in the order of their first layers.
+    """Return the groups, in the order of their first layers.
 
     Raises :class:`~kvoxide.ConfigError` if the layers' blocks cannot be made equal.
     """
@@ -75,7 +75,8 @@ def _need(layer: LayerCache) -> tuple[object, ...]:
 
 
 def _with_equal_pages(layers: Bucket) -> Bucket:
-    """Blocks of more tokens for layers whose pages are smaller; padding for the rest of them."""
+    """Return blocks of more tokens for layers whose pages are smaller; padding for the rest of
+    them."""
     largest = max(layer.page for _, layer in layers)
     return [(index, _grown(layer, largest)) for index, layer in layers]
 
@@ -106,7 +107,7 @@ def _equal_pages(layers: Bucket) -> list[LayerGroup]:
 
 
 def _every(bucket: Bucket, parts: int) -> list[Bucket]:
-    """A bucket dealt out to so many, which then lie alike in every stage of a pipeline."""
+    """Return a bucket dealt out to so many, which then lie alike in every stage of a pipeline."""
     return [bucket[first::parts] for first in range(parts)]
 
 
@@ -150,15 +151,15 @@ class _Pattern:
         return len(self._by_page) > 1
 
     def num_groups(self, repeats: int | None) -> int:
-        """The groups that so many repeats in each make."""
+        """Return the groups that so many repeats in each make."""
         return ceil(self.repeats / repeats) if self.is_balanced and repeats else 1
 
     def fewest_groups(self, repeats: int | None) -> int:
-        """The groups at which a block is as small as it can be."""
+        """Return the groups at which a block is as small as it can be."""
         return len(self._bucket) if self._is_small(repeats) else self.num_groups(repeats)
 
     def widest(self, groups: int) -> int:
-        """The bytes of a block of the largest of so many groups."""
+        """Return the bytes of a block of the largest of so many groups."""
         return sum(ceil(len(part) / groups) * page for page, part in self._by_page.items())
 
     def split(self, repeats: int | None, widest: int) -> list[Bucket]:
@@ -176,16 +177,16 @@ class _Pattern:
         ]
 
     def _is_small(self, repeats: int | None) -> bool:
-        """Whether its groups may be made smaller until they fit: states always are, windows where
-        nothing else says how."""
+        """Return whether its groups may be made smaller until they fit: states always are, windows
+        where nothing else says how."""
         layer = self._bucket[0][1]
         is_window = layer.kind in ("sliding_window", "sliding_window_mla")
         return layer.is_state or (repeats is None and is_window)
 
 
 def _repeats_per_group(patterns: Sequence[_Pattern]) -> int | None:
-    """How many repeats of its pattern a group has: as wastes least, more at equal waste. At least
-    those of the mixed patterns, which stay whole. None where there is no mixed pattern."""
+    """Return how many repeats of its pattern a group has: as wastes least, more at equal waste. At
+    least those of the mixed patterns, which stay whole. None where there is no mixed pattern."""
     least = max((pattern.repeats for pattern in patterns if pattern.is_mixed), default=0)
     if not least:
         return None

@@ -10,7 +10,7 @@ _MAX_MODEL_LEN: Final = 1
 
 
 def hit_tokens(groups: Sequence[KVCacheGroupSpec]) -> int:
-    """The tokens that hits of these groups are multiples of.
+    """Return the tokens that hits of these groups are multiples of.
 
     Raises :class:`~kvoxide.ConfigError` for groups that no manager can have.
     """

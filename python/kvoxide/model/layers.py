@@ -66,16 +66,16 @@ class LayerCache:
         return self.padded_page or self.unpadded_page
 
     def with_block_size(self, tokens: int) -> "LayerCache":
-        """The same cache in blocks of ``tokens``."""
+        """Return the same cache in blocks of ``tokens``."""
         return replace(self, block_size=tokens)
 
     def padded_to(self, page: int) -> "LayerCache":
-        """The same cache with blocks of ``page`` bytes."""
+        """Return the same cache with blocks of ``page`` bytes."""
         return replace(self, padded_page=page)
 
     def blocks_of_request(self, model_len: int, in_flight: int) -> int:
-        """The blocks that vLLM sets aside for a request of ``model_len`` tokens, of which up to
-        ``in_flight`` are being computed."""
+        """Return the blocks that vLLM sets aside for a request of ``model_len`` tokens, of which up
+        to ``in_flight`` are being computed."""
         if self.is_state:
             return 2 + self.num_prefill_checkpoint_blocks
         if self.is_full:

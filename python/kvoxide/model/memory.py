@@ -12,8 +12,8 @@ _GIB: Final = 2**30
 
 
 def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deployment) -> int:
-    """The bytes of a block on the rank of a pipeline where it takes most: those of the group that
-    has most there, since all groups take their blocks from the same memory."""
+    """Return the bytes of a block on the rank of a pipeline where it takes most: those of the group
+    that has most there, since all groups take their blocks from the same memory."""
     stages = pipeline_stages(num_layers, deployment.pipeline_parallel)
     sizes = [max(group.block_bytes_within(stage) for group in groups) for stage in stages]
     if 0 in sizes:
@@ -25,8 +25,8 @@ def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deplo
 
 
 def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
-    """The layers of each rank of a pipeline. What is left over by equal parts goes to ranks before
-    the last, which has the output layer too, the later ones first."""
+    """Return the layers of each rank of a pipeline. What is left over by equal parts goes to ranks
+    before the last, which has the output layer too, the later ones first."""
     if ranks > num_layers:
         raise ConfigError(f"{num_layers} layers cannot be shared by {ranks} pipeline ranks")
     counts = [num_layers // ranks] * ranks
@@ -38,8 +38,9 @@ def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
 def num_blocks(
     memory: int, block: int, groups: Sequence[LayerGroup], model_len: int, deployment: Deployment
 ) -> int:
-    """The blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len`` tokens
-    fits beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would fit."""
+    """Return the blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len``
+    tokens fits beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would
+    fit."""
     in_flight = deployment.max_in_flight_tokens
     needed = request_blocks(groups, model_len, in_flight)
     blocks = memory // block
@@ -78,14 +79,14 @@ def require_states(blocks: int, deployment: Deployment, *, has_states: bool) -> 
 
 
 def request_blocks(groups: Sequence[LayerGroup], model_len: int, in_flight: int) -> int:
-    """The blocks that one request of ``model_len`` tokens takes at most, in all groups."""
+    """Return the blocks that one request of ``model_len`` tokens takes at most, in all groups."""
     return sum(group.blocks_of_request(model_len, in_flight) for group in groups)
 
 
 def _longest_fitting(
     blocks: int, groups: Sequence[LayerGroup], model_len: int, in_flight: int
 ) -> int:
-    """The longest request that fits into so many blocks, 0 if none does."""
+    """Return the longest request that fits into so many blocks, 0 if none does."""
     fitting, too_long = 0, model_len
     while too_long - fitting > 1:
         middle = (fitting + too_long) // 2

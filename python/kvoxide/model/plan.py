@@ -88,7 +88,8 @@ class ModelPlan:
         return [_group_spec(group.spec) for group in self.groups]
 
     def num_blocks(self, memory: int) -> int:
-        """The blocks that ``memory`` bytes hold, which is what each rank has for its KV cache.
+        """Return the blocks that ``memory`` bytes hold, which is what each rank has for its KV
+        cache.
 
         Raises :class:`~kvoxide.ConfigError` if a request of ``max_model_len`` does not fit, or not
         a state for each of ``max_num_seqs`` requests, as vLLM does.
@@ -104,11 +105,13 @@ class ModelPlan:
         require_states(blocks, self.deployment, has_states=has_states)
 
     def kv_cache_config(self, memory: int) -> KVCacheConfig:
-        """The configuration of a manager with ``memory`` bytes; raises as :meth:`num_blocks`."""
+        """Return the configuration of a manager with ``memory`` bytes; raises as
+        :meth:`num_blocks`."""
         return KVCacheConfig(self.num_blocks(memory), self.kv_cache_groups)
 
     def describe(self) -> list[str]:
-        """A line for each run of equal groups: how many, of what, in how many layers each."""
+        """Return a line for each run of equal groups: how many, of what, in how many layers
+        each."""
         runs = groupby(self.groups, key=lambda group: (group.spec, len(group.layers)))
         return [
             f"{len(list(run))} x {_describe(spec)}, {layers} layers" for (spec, layers), run in runs

@@ -53,7 +53,7 @@ def candidates(
     policies: Sequence[NamedPolicy],
     gpus_per_instance: int,
 ) -> list[Candidate]:
-    """All combinations, those that cost less first. ``pools`` are memories in bytes, and the
+    """Return all combinations, those that cost less first. ``pools`` are memories in bytes, and the
     blocks that each holds. One instance has no router."""
     one: Sequence[tuple[str, Router]] = [("-", ONE_INSTANCE)]
     found = [
@@ -75,8 +75,8 @@ class Refusal:
 
 
 def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[Refusal, ...]]:
-    """The memories of a model in bytes with the blocks that each holds, and those with which vLLM
-    would not start. Raises :class:`~kvoxide._core.ConfigError` if it would with none."""
+    """Return the memories of a model in bytes with the blocks that each holds, and those with which
+    vLLM would not start. Raises :class:`~kvoxide._core.ConfigError` if it would with none."""
     pools, refusals = [], []
     for memory in served.memories:
         try:
@@ -89,7 +89,7 @@ def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[Refusal,
 
 
 def gpus_of(served: ServedModel) -> int:
-    """The GPUs of one instance."""
+    """Return the GPUs of one instance."""
     deployment = served.plan.deployment
     return deployment.tensor_parallel * deployment.pipeline_parallel
 

@@ -32,7 +32,7 @@ class Search:
     uncertainty: Uncertainty = EXACT
 
     def runs(self) -> list[Run]:
-        """A run for each candidate."""
+        """Return a run for each candidate."""
         return [self._run(candidate) for candidate in self.candidates]
 
     def _run(self, candidate: Candidate) -> Run:
@@ -78,7 +78,8 @@ class Results:
         self._played[at] = result
 
     def matters(self, at: int) -> bool:
-        """Whether a candidate has to be played to know the cheapest. May be asked in any thread."""
+        """Return whether a candidate has to be played to know the cheapest. May be asked in any
+        thread."""
         if at in self._played or not self._roomy.isdisjoint(self._smaller[at]):
             return False
         return self._is_of_interest(self._search.candidates[at])
@@ -90,11 +91,11 @@ class Results:
         return Found(verdicts, sum(v.same_as is None for v in verdicts), failure)
 
     def __len__(self) -> int:
-        """How many were played."""
+        """Return how many were played."""
         return len(self._played)
 
     def _is_of_interest(self, candidate: Candidate) -> bool:
-        """Whether it costs no more than the cheapest that is known to meet all targets."""
+        """Return whether it costs no more than the cheapest that is known to meet all targets."""
         least = None if self._search.plays_all else self._least_cost
         return least is None or candidate.cost <= least
 

@@ -13,7 +13,7 @@ _SPARE_BLOCKS: Final = 64
 
 
 def has_spare_capacity(candidate: Candidate, result: SimulationResult, workload: Workload) -> bool:
-    """Whether the same run in any larger pool gives the same figures.
+    """Return whether the same run in any larger pool gives the same figures.
 
     So it is if no cached block was evicted, no request preempted or rejected, the largest request
     would have found room for all of its tokens at any moment, and neither policy nor router looks

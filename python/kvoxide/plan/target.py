@@ -46,13 +46,13 @@ class Target:
         return METRICS[self.name]
 
     def is_met(self, value: float | None) -> bool:
-        """Whether a figure is within the limit; no figure never is."""
+        """Return whether a figure is within the limit; no figure never is."""
         if value is None or (value == self.limit and self.is_strict):
             return False
         return value <= self.limit if self.metric.less_is_better else value >= self.limit
 
     def margin(self, value: float | None) -> float | None:
-        """How much better than the limit a figure is, as a share of the limit; below 0 it is
+        """Return how much better than the limit a figure is, as a share of the limit; below 0 it is
         worse. None without a figure."""
         if value is None:
             return None
@@ -61,7 +61,7 @@ class Target:
 
 
 def parse_targets(texts: Sequence[str]) -> tuple[Target, ...]:
-    """Several targets, each of another metric. Raises as :func:`parse_target`."""
+    """Return several targets, each of another metric. Raises as :func:`parse_target`."""
     targets = tuple(map(parse_target, texts))
     names = [target.name for target in targets]
     for name in names:

@@ -18,7 +18,7 @@ class Uncertainty:
 
     @classmethod
     def of(cls, fit: StepFit | None) -> "Uncertainty":
-        """The median error of a fit."""
+        """Return the median error of a fit."""
         return cls(0.0 if fit is None else fit.median_error)
 
     @property
@@ -27,11 +27,11 @@ class Uncertainty:
         return self.error > MAX_ERROR
 
     def applies_to(self, metric: Metric) -> bool:
-        """Whether a figure is made of times."""
+        """Return whether a figure is made of times."""
         return metric.is_time and self.error > 0
 
     def is_met(self, target: Target, value: float | None) -> bool | None:
-        """Whether a figure is within a limit; None where the error leaves that open."""
+        """Return whether a figure is within a limit; None where the error leaves that open."""
         if value is None or not self.applies_to(target.metric):
             return target.is_met(value)
         if self.is_too_large:
@@ -43,8 +43,8 @@ class Uncertainty:
         return least if least == most else None
 
     def margin(self, target: Target, value: float | None) -> float | None:
-        """The margin of a figure, less the error; None without a figure, and where nothing can be
-        told."""
+        """Return the margin of a figure, less the error; None without a figure, and where nothing
+        can be told."""
         if value is None or not self.applies_to(target.metric):
             return target.margin(value)
         return None if self.is_too_large else target.margin(self._worst(target, value))

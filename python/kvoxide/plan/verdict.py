@@ -97,6 +97,6 @@ def _missed(target: Target, value: float | None) -> str:
 
 
 def cheapest(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Those that meet all targets at the least cost, best first."""
+    """Return those that meet all targets at the least cost, best first."""
     met = [verdict for verdict in ranked(verdicts) if verdict.is_met]
     return [verdict for verdict in met if verdict.candidate.cost == met[0].candidate.cost]

@@ -49,7 +49,7 @@ def _sha256(value: Cbor) -> bytes:
 
 
 def _head(major_type: int, number: int) -> bytes:
-    """A major type with its number in the fewest bytes."""
+    """Return a major type with its number in the fewest bytes."""
     if number < 24:
         return bytes([major_type << 5 | number])
     for additional, size in [(24, 1), (25, 2), (26, 4), (27, 8)]:

@@ -18,7 +18,7 @@ from tests.testing.small import (
 
 
 def fits(manager: KVCacheManager, num_tokens: int, **options: Any) -> bool:
-    """Whether a waiting request of so many tokens gets its slots."""
+    """Return whether a waiting request of so many tokens gets its slots."""
     request = make_request(manager, "new", range(num_tokens))
     return manager.allocate_slots(request, num_tokens, **options) is not None
 

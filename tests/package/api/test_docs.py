@@ -27,7 +27,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def prose(document: Path) -> str:
-    """The text without blocks of code."""
+    """Return the text without blocks of code."""
     text = document.read_text(encoding="utf-8")
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
@@ -38,7 +38,7 @@ def anchors(document: Path) -> set[str]:
 
 
 def table(document: str, first_title: str) -> Iterator[list[str]]:
-    """The cells of each row of the table whose first column has this title."""
+    """Yield the cells of each row of the table whose first column has this title."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
     (body,) = re.findall(rf"^\| {first_title} \|.*\n\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
     for line in str(body).splitlines():

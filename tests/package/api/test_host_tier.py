@@ -232,7 +232,7 @@ def test_keys_that_are_being_loaded_are_noted_until_they_are_no_more() -> None:
 
 
 def chunk_keys(hashes: list[bytes]) -> list[VllmChunkKeys]:
-    """The keys of a request in two groups, with two hashes a chunk in the second one."""
+    """Return the keys of a request in two groups, with two hashes a chunk in the second one."""
     request_keys = VllmRequestKeys([(0, 1, 16), (3, 2, 32)])
     request_keys.extend(hashes)
     return [group[:] for group in request_keys.groups()]

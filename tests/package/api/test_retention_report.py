@@ -17,7 +17,7 @@ def adaptive(num_blocks: int = 400) -> KVCacheManager:
 
 
 def serve(manager: KVCacheManager, name: str, first: int, num_tokens: int) -> int:
-    """A request of tokens that count up, from look-up to end; tokens that it hit."""
+    """Return a request of tokens that count up, from look-up to end; tokens that it hit."""
     tokens = np.arange(first, first + num_tokens, dtype=np.int32)
     request = Request(name, tokens, block_hasher=HASHER)
     hit, num_hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)

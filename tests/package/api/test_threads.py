@@ -81,7 +81,7 @@ def test_threads_that_hammer_one_manager(seed: int) -> None:
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """The exit code of a forked process that does ``work``."""
+    """Return the exit code of a forked process that does ``work``."""
     pid = os.fork()
     if pid == 0:
         code = 1

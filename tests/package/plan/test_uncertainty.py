@@ -39,7 +39,7 @@ def test_a_large_error_tells_nothing_of_times() -> None:
 
 
 def planned(tmp_path: Path, noise: float, *options: str) -> tuple[int, str, dict[str, Any]]:
-    """A recording whose steps take now more and now less than their work says."""
+    """Return a recording whose steps take now more and now less than their work says."""
     write(tmp_path / "r", 0, *TURNS, given_block_size=16)
     steps = [
         {

@@ -89,7 +89,7 @@ def summary(managers: dict[str, Counter[str]]) -> str:
 
 
 def _shortened(what: str) -> str:
-    """The first reason, without the list of kinds behind it."""
+    """Return the first reason, without the list of kinds behind it."""
     return what.split("; ")[0].split(" is not among ")[0]
 
 

@@ -47,7 +47,7 @@ class Text:
     chain: list[int] = field(default_factory=list)
 
     def up_to(self, num_tokens: int) -> list[int]:
-        """The number of the prefix that ends with each token, of at least ``num_tokens``."""
+        """Return the number of the prefix that ends with each token, of at least ``num_tokens``."""
         while len(self.chain) < num_tokens:
             last = self.chain[-1] if self.chain else 0
             self.chain.append(self.prefixes.number(last, self.token(len(self.chain))))

@@ -73,7 +73,7 @@ def plain_step(output: Any) -> tuple[Any, ...]:
 
 
 def plain_metadata(metadata: Any) -> list[Any]:
-    """The loads, stores and flushes of each connector."""
+    """Return the loads, stores and flushes of each connector."""
     return [
         [_jobs(each.load_jobs), _jobs(each.store_jobs), sorted(each.jobs_to_flush or ())]
         for each in getattr(metadata, "metadata", [metadata])

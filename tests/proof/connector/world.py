@@ -204,7 +204,7 @@ class World:
             return False
 
     def step(self) -> Told:
-        """A step."""
+        """Return a step."""
         self._step += 1
         has_requests = self.scheduler.has_requests()
         output = self.scheduler.schedule()

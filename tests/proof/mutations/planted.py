@@ -40,12 +40,12 @@ class Mutation:
     test: NamedTest
 
     def fits(self, text: str) -> bool:
-        """Whether the line is there, and only one of it."""
+        """Return whether the line is there, and only one of it."""
         return text.count(self.old) == 1
 
 
 def mutations() -> list[Mutation]:
-    """Every planted error, in order."""
+    """Return every planted error, in order."""
     with LIST.open("rb") as file:
         entries = tomllib.load(file)["mutation"]
     return [

@@ -45,7 +45,7 @@ class Workspace:
             shutil.copy(ROOT / name, self.folder)
 
     def text_of(self, mutation: Mutation) -> str:
-        """The file that the error is for, as it is now."""
+        """Return the file that the error is for, as it is now."""
         return (self.folder / mutation.file).read_text(encoding="utf-8")
 
     @contextmanager

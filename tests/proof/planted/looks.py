@@ -37,7 +37,7 @@ def by_verification(fault: Fault, seed: int, seconds: float) -> Sight:
 
 
 def by_calls(fault: Fault, seed: int, seconds: float) -> Sight:
-    """The host tiers call by call."""
+    """Return the host tiers call by call."""
     num_calls = 0
     with fault.planted():
         for each in _seeds(seed, seconds):
@@ -78,7 +78,7 @@ WANTED: dict[str, Callable[[Scenario], bool]] = {
 
 
 def by_steps(fault: Fault, seed: int, seconds: float) -> Sight:
-    """The offloading connectors step by step, in runs that have what the fault is about."""
+    """Return the offloading connectors step by step, in runs that have what the fault is about."""
     num_steps, is_wanted = 0, WANTED.get(fault.name)
     with fault.planted():
         for each in _seeds(seed, seconds):

@@ -50,8 +50,8 @@ def main() -> int:
 
 
 def _is_sampled(folder: Path, counted: tuple[int, ...]) -> bool:
-    """Whether each rank counted what a replay with other numbers of blocks hits. Then only the
-    sample of adaptive retention can be what differs."""
+    """Return whether each rank counted what a replay with other numbers of blocks hits. Then only
+    the sample of adaptive retention can be what differs."""
     seen = [
         replayed_hits(renumbered(folder / "recorded", folder / f"by {by}", by), folder / "json")
         for by in NUMBERINGS

@@ -9,7 +9,7 @@ from kvoxide.cli import main
 
 
 def replayed_hits(folder: Path, out: Path) -> tuple[int, ...]:
-    """The hits of each rank in tokens."""
+    """Return the hits of each rank in tokens."""
     command = ["replay", str(folder), "--quiet", "--json", str(out)]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output
@@ -20,7 +20,7 @@ def replayed_hits(folder: Path, out: Path) -> tuple[int, ...]:
 
 
 def as_format_1(folder: Path, to: Path) -> Path:
-    """The same recording with requests alone, as older servers wrote it."""
+    """Return the same recording with requests alone, as older servers wrote it."""
     to.mkdir()
     for path in folder.iterdir():
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
@@ -36,7 +36,8 @@ def as_format_1(folder: Path, to: Path) -> Path:
 
 
 def renumbered(folder: Path, to: Path, by: int) -> Path:
-    """The same recording with greater numbers of blocks, which have other hashes in a replay."""
+    """Return the same recording with greater numbers of blocks, which have other hashes in a
+    replay."""
     to.mkdir()
     for path in folder.iterdir():
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]

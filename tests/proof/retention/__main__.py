@@ -100,7 +100,7 @@ def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _policies(text: str) -> list[str]:
-    """The policies that are named, and the two that every table is about."""
+    """Return the policies that are named, and the two that every table is about."""
     return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE]))
 
 

@@ -75,5 +75,5 @@ def pool_size(num_blocks: int, percent: int) -> int:
 
 
 def has_room(blocks: int, most_used_blocks: int) -> bool:
-    """The rule by which pools are left out that are too small for the requests that run."""
+    """Return the rule by which pools are left out that are too small for the requests that run."""
     return blocks >= ROOM * most_used_blocks

@@ -55,7 +55,7 @@ class Judge:
     has_bound: bool = False
 
     def cells(self, traffics: Sequence[Traffics], jobs: int) -> Iterator[Cell]:
-        """The cells of all of them, in order, as they are done."""
+        """Yield the cells of all of them, in order, as they are done."""
         with ThreadPoolExecutor(jobs) as pool:
             for number, cells in enumerate(pool.map(self._cells_of, traffics), start=1):
                 if sys.stderr.isatty():
@@ -121,11 +121,11 @@ class _Traffic:
         return self._recorded.num_distinct_tokens()
 
     def num_distinct_blocks(self, groups: Groups) -> int:
-        """The blocks of all distinct tokens in the group with the largest ones."""
+        """Return the blocks of all distinct tokens in the group with the largest ones."""
         return self._num_distinct_tokens // max(group.block_size for group in groups.specs)
 
     def unlimited(self, groups: Groups) -> Played:
-        """The default policy in a pool that holds every block of every request."""
+        """Return the default policy in a pool that holds every block of every request."""
         return self.run(groups, DEFAULT_POLICY, unlimited_blocks(groups, self._lengths))
 
     def bound(self, groups: Groups, blocks: int) -> float:
@@ -159,7 +159,7 @@ class _Traffic:
 
 
 def unlimited_blocks(groups: Groups, lengths: Sequence[int]) -> int:
-    """A pool that holds every block of every request, whose lengths are in tokens."""
+    """Return a pool that holds every block of every request, whose lengths are in tokens."""
     return sum(
         math.ceil(length / group.block_size) + 4 for group in groups.specs for length in lengths
     )
@@ -182,7 +182,7 @@ def play(
 
 
 def _policy(name: str, groups: Groups) -> Policy:
-    """The policy, with an interval that is a multiple of the block sizes."""
+    """Return the policy, with an interval that is a multiple of the block sizes."""
     kind, _, interval = name.partition("interval=")
     if interval and not kind:
         alignment = math.lcm(*(group.block_size for group in groups.specs))
@@ -191,12 +191,13 @@ def _policy(name: str, groups: Groups) -> Policy:
 
 
 def _differs(policy: str, groups: Groups) -> bool:
-    """Whether the policy can differ from the default: tails and states are all that it is about."""
+    """Return whether the policy can differ from the default: tails and states are all that it is
+    about."""
     has_only_full = all(group.kind == "full_attention" for group in groups.specs)
     return policy in (DEFAULT_POLICY, ADAPTIVE) or not has_only_full
 
 
 def _changed_early(result: SimulationResult) -> bool:
-    """Whether two points of the run before its first eviction have different orderings."""
+    """Return whether two points of the run before its first eviction have different orderings."""
     points = zip(result.retention_timeline.tolist(), result.orderings, strict=True)
     return len({ordering for row, ordering in points if row[8] + row[9] == 0}) > 1

@@ -29,12 +29,12 @@ def falls(cells: Sequence[Cell], policy: str) -> list[tuple[Cell, Cell, float]]:
 
 
 def curves(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells of each workload, seed and preset."""
+    """Return the cells of each workload, seed and preset."""
     return [list(curve) for _, curve in groupby(cells, key=_curve)]
 
 
 def sweep_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """A table in Markdown for each curve, and where it falls."""
+    """Yield a table in Markdown for each curve, and where it falls."""
     num_falls = dict.fromkeys(POLICIES, 0)
     for curve in curves(cells):
         name, seed, preset = _curve(curve[0])

@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     end: int
 
     def first(self, tokens: int) -> "Piece":
-        """The first tokens of the piece, all of them if it has no more."""
+        """Return the first tokens of the piece, all of them if it has no more."""
         return Piece(self.run, self.start, min(self.end, self.start + tokens))
 
 
@@ -72,7 +72,7 @@ class Traffic:
         return self.extend(Text(), *pieces)
 
     def extend(self, text: Text, *pieces: Piece) -> Text:
-        """The text with the pieces behind it."""
+        """Return the text with the pieces behind it."""
         ids = list(text.ids)
         block, missing = list(text.open_block), TOKENS_PER_ID - _length(text.open_block)
         for run, start, end in pieces:
@@ -90,7 +90,8 @@ class Traffic:
     # Requests
 
     def ask(self, seconds: float, prompt: Text, answer: Piece, session: object) -> Text:
-        """A request for ``answer`` at that time. Returns the prompt with the answer behind it."""
+        """Return a request for ``answer`` at that time. Returns the prompt with the answer behind
+        it."""
         self._requests.append(_Request(seconds, prompt, answer, str(session)))
         return self.extend(prompt, answer)
 
@@ -103,7 +104,7 @@ class Traffic:
         return max(request.seconds for request in self._requests)
 
     def lines(self) -> list[bytes]:
-        """The requests in order of arrival, in the trace format of ``kvoxide replay``."""
+        """Return the requests in order of arrival, in the trace format of ``kvoxide replay``."""
         requests = sorted(self._requests, key=lambda request: request.seconds)
         return [self._line(request, requests[0].seconds) for request in requests]
 
@@ -131,7 +132,7 @@ class Traffic:
         return ids
 
     def _id(self, before: int, block: tuple[Piece, ...]) -> int:
-        """The id of a block, by all tokens up to its end."""
+        """Return the id of a block, by all tokens up to its end."""
         return self._ids.setdefault((before, block), len(self._ids))
 
     # Draws
@@ -147,7 +148,7 @@ class Traffic:
         return float(self.random.uniform(low, high))
 
     def whole(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``, both included."""
+        """Return a whole number from ``low`` to ``high``, both included."""
         return int(self.random.integers(low, high + 1))
 
     def turns(self, mean: float, most: int) -> int:
@@ -161,7 +162,7 @@ class Traffic:
         return [values[int(index)] for index in self.random.permutation(len(values))]
 
     def zipf(self, num_values: int, exponent: float) -> Callable[[], int]:
-        """A draw from 0 to ``num_values`` - 1, of which the first is the most frequent."""
+        """Return a draw from 0 to ``num_values`` - 1, of which the first is the most frequent."""
         weights = np.arange(1, num_values + 1, dtype=float) ** -exponent
         bounds = np.cumsum(weights / weights.sum())
         return lambda: min(num_values - 1, int(np.searchsorted(bounds, self.random.random())))
@@ -174,12 +175,13 @@ class Recorded:
     lines: tuple[bytes, ...]
 
     def request_lengths(self) -> list[int]:
-        """Tokens of each request, its prompt's and its answer's."""
+        """Return tokens of each request, its prompt's and its answer's."""
         records = map(json.loads, self.lines)
         return [record["input_length"] + record["output_length"] for record in records]
 
     def num_distinct_tokens(self) -> int:
-        """Tokens of prompts and, where their ids are known, of answers, equal prefixes once."""
+        """Return tokens of prompts and, where their ids are known, of answers, equal prefixes
+        once."""
         ids: set[int] = set()
         for record in map(json.loads, self.lines):
             ids.update(record["hash_ids"], record.get("output_hash_ids", ()))

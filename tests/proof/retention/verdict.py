@@ -28,7 +28,7 @@ def is_lost(cell: Cell) -> bool:
 
 
 def is_ample(cell: Cell) -> bool:
-    """Whether the default hits nearly all that there is."""
+    """Return whether the default hits nearly all that there is."""
     return cell.shares[UNLIMITED] - cell.shares[DEFAULT_POLICY] <= AMPLE
 
 
@@ -56,7 +56,7 @@ class Summary:
 
 
 def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """A table in Markdown: all cells, each preset's, and those whose pool is ample."""
+    """Yield a table in Markdown: all cells, each preset's, and those whose pool is ample."""
     yield (
         f"| cells | number | lost by more than {LOSS} | worst | mean gain on the best other"
         " | on the default |"
@@ -79,7 +79,7 @@ def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def lost_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """A table in Markdown of the cells that are lost, the worst first."""
+    """Yield a table in Markdown of the cells that are lost, the worst first."""
     policies = list(dict.fromkeys(policy for cell in cells for policy in cell.shares))
     yield f"| lost cell | preset | blocks | % | {' | '.join(policies)} | gain |"
     yield "|" + "---|" * (len(policies) + 5)

@@ -38,7 +38,8 @@ class TracedRequest:
 
 
 def trace_path() -> Path:
-    """The trace that KVOXIDE_TRACE names, or the beginning of it that comes with the tests."""
+    """Return the trace that KVOXIDE_TRACE names, or the beginning of it that comes with the
+    tests."""
     default = Path(__file__).with_name("data") / "mooncake_first_500.jsonl.gz"
     return Path(os.environ.get("KVOXIDE_TRACE", default))
 

@@ -68,14 +68,15 @@ MODELS = {
 
 
 def block_size(model: Model) -> int:
-    """Tokens whose attention takes as much memory as a state, in whole blocks of the kernels."""
+    """Return tokens whose attention takes as much memory as a state, in whole blocks of the
+    kernels."""
     state = MambaSpec(shapes=model.shapes, dtypes=model.dtypes, block_size=-1).page_size_bytes
     block = model.attention.page_size_bytes * model.kernel_block
     return int(-(-state // block)) * model.kernel_block
 
 
 def vllm_groups(model: Model, size: int) -> list[Any]:
-    """The specs of the groups, in vLLM's order: that of their first layers."""
+    """Return the specs of the groups, in vLLM's order: that of their first layers."""
     attention = replace(model.attention, block_size=size)
     state = MambaSpec(
         shapes=model.shapes,

@@ -73,7 +73,7 @@ def run(requests: int, every: int, seed: int, mode: str, file: Path | None) -> i
 
 
 def write_model(path: Path) -> Path:
-    """A layer of full attention and one with a sliding window."""
+    """Return a layer of full attention and one with a sliding window."""
     transformers = import_module("transformers")
     config = transformers.Gemma3TextConfig(
         vocab_size=FIRST_ORDINARY_TOKEN + VOCABULARY + 9,

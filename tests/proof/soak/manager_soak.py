@@ -40,7 +40,7 @@ def run(requests: int, every: int, seed: int, file: Path | None) -> int:
 
 
 def serve(requests: int, every: int, seed: int) -> Soak:
-    """A report after each ``every`` requests, always between two managers."""
+    """Return a report after each ``every`` requests, always between two managers."""
     soak = Soak("manager", seed, versions())
     print(soak.name, soak.versions)
     # A reset that is refused is a warning to a server.

@@ -21,7 +21,7 @@ class Prompts:
         self._tails = [_tokens(rng, LONGEST_TAIL) for _ in range(FAMILIES)]
 
     def draw(self, number: int) -> list[int]:
-        """A prompt that is never drawn again with another ``number``."""
+        """Return a prompt that is never drawn again with another ``number``."""
         uniform = self._rng.random
         prefix = self._families[int(uniform() * FAMILIES)]
         shared = SHORTEST_PREFIX + int(uniform() * (LONGEST_PREFIX - SHORTEST_PREFIX + 1))

@@ -93,7 +93,7 @@ class Scheduler:
         self.collect()
 
     def go_on(self) -> bool:
-        """Blocks for what the running requests compute next; whether there were enough."""
+        """Return blocks for what the running requests compute next; whether there were enough."""
         manager, index, enough = self.manager, 0, True
         while index < len(self.running):
             request = self.running[index]
@@ -110,7 +110,8 @@ class Scheduler:
         return enough
 
     def chunk(self, request: Any, start: int) -> int:
-        """Tokens of the next chunk, which ends where vLLM keeps the last state of a prompt."""
+        """Return tokens of the next chunk, which ends where vLLM keeps the last state of a
+        prompt."""
         end = min(request.num_tokens, start + PREFILL_CHUNK)
         if self.manager.kv_cache_config.has_mamba_layers:
             unit = self.manager.block_pool.hash_block_size

@@ -64,12 +64,12 @@ def _state_of_tier(namespace: dict[str, Any]) -> Any:
 
 
 def printed(error: BaseException) -> str:
-    """The message and the notes below it, which name the argument where one is at fault."""
+    """Return the message and the notes below it, which name the argument where one is at fault."""
     return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def run_command(setup: str, row: Row) -> Answer:
-    """A command line in the current folder, after ``setup`` has put files there."""
+    """Return a command line in the current folder, after ``setup`` has put files there."""
     exec(compile(setup, "tests/bad_input.md", "exec"), {})
     program, *arguments = shlex.split(row.given)
     assert program == "kvoxide"
@@ -83,7 +83,7 @@ def run_command(setup: str, row: Row) -> Answer:
 
 
 def run_line(row: Row) -> Answer:
-    """A line of a trace."""
+    """Return a line of a trace."""
     trace = Trace()
     trace.push_prompt([1], 1)
     try:

@@ -30,7 +30,7 @@ class Row:
 
 @cache
 def rows() -> list[Row]:
-    """Every row, in order."""
+    """Return every row, in order."""
     found: list[Row] = []
     how: str | None = None
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
@@ -46,7 +46,8 @@ def rows() -> list[Row]:
 
 @cache
 def setup(how: str) -> str:
-    """The code that prepares the ground for the rows of a kind: the block named ``how`` in it."""
+    """Return the code that prepares the ground for the rows of a kind: the block named ``how`` in
+    it."""
     text = DOCUMENT.read_text(encoding="utf-8")
     (code,) = re.findall(rf"^```python {how}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(code)

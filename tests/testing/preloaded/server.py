@@ -57,7 +57,7 @@ def _serve(address: Path) -> Request | None:
 
 
 def _listen(address: Path) -> socket.socket:
-    """The name is there once connections are taken."""
+    """Return the name is there once connections are taken."""
     listener = socket.socket(socket.AF_UNIX)
     new = address.with_suffix(".new")
     listener.bind(str(new))

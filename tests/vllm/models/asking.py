@@ -77,7 +77,7 @@ def _group_row(group: Any) -> list[Any]:
 
 
 def _num_blocks(config: Any, layers: Any, groups: Any, memory: int) -> int | None:
-    """The blocks that vLLM would make, None where it refuses."""
+    """Return the blocks that vLLM would make, None where it refuses."""
     try:
         configs = planning.kv_cache_configs(config, layers, groups, memory)
     except ValueError:

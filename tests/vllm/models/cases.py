@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def name_of(config: Path) -> str:
-    """The model's name."""
+    """Return the model's name."""
     return config.name.removesuffix(".json")
 
 
@@ -22,7 +22,7 @@ def _lines(file: str) -> Iterator[tuple[str, Any]]:
 
 
 def _unpacked(into: Path) -> list[Path]:
-    """The configurations of ``configs.jsonl``, a ``config.json`` in each line, and those of
+    """Return the configurations of ``configs.jsonl``, a ``config.json`` in each line, and those of
     ``published.jsonl``, the files of a published model in each line."""
     models = {name: {"config.json": config} for name, config in _lines("configs.jsonl")}
     models |= _lines("published.jsonl")

@@ -35,8 +35,8 @@ def main() -> None:
 
 
 def run_preloaded(command: list[str], input: str, **_: Any) -> subprocess.CompletedProcess[str]:
-    """The folder of our answers, which only the asking process reads, would ask for a server of
-    preloaded processes of its own."""
+    """Return the folder of our answers, which only the asking process reads, would ask for a server
+    of preloaded processes of its own."""
     environment = {name: text for name, text in os.environ.items() if name != "XDG_CACHE_HOME"}
     return preloaded.run(command[1:], environment, input)
 

@@ -19,7 +19,8 @@ SECONDS = 120
 
 
 def asked(release: str, folder: Path, *cases: Case, num_new: int = 0) -> list[dict[str, Any]]:
-    """The answers to questions, of which the first ``num_new`` are asked in a new Python each."""
+    """Return the answers to questions, of which the first ``num_new`` are asked in a new Python
+    each."""
     environment = environment_of(release, folder)
     environment |= {"KVOXIDE": "off", "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, "-m", "tests.vllm.models.inside_from_vllm", str(num_new)]

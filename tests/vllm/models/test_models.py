@@ -34,7 +34,7 @@ def require_same(case: Case, theirs: dict[str, Any]) -> None:
 
 
 def equal_cases() -> dict[str, list[Case]]:
-    """The cases of each class of a model, all of which are answered as vLLM answered."""
+    """Return the cases of each class of a model, all of which are answered as vLLM answered."""
     cases: dict[str, list[Case]] = {}
     for case, theirs in RECORDED.items():
         require_same(case, theirs)
@@ -43,7 +43,7 @@ def equal_cases() -> dict[str, list[Case]]:
 
 
 def class_of(config: Path) -> str:
-    """The class that a configuration names, empty if it names none."""
+    """Return the class that a configuration names, empty if it names none."""
     text = (config / "config.json" if config.is_dir() else config).read_text()
     return str(json.loads(text).get("architectures", [""])[0])
 

@@ -288,7 +288,7 @@ _ENDINGS: Final = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 
 
 def family_of(config: Config) -> Family:
-    """The family of a model's class.
+    """Return the family of a model's class.
 
     Raises :class:`UnknownModelError` for an unknown class, which names the known ones, and for a
     language model that is not known in its class.
@@ -333,6 +333,6 @@ def _stem(name: str) -> str:
 
 
 def _names(architecture: str) -> list[str]:
-    """The class, and those that vLLM takes in the place of a base class."""
+    """Return the class, and those that vLLM takes in the place of a base class."""
     base = architecture.removesuffix("Model")
     return [architecture, *(base + ending for ending in _ENDINGS if base != architecture)]

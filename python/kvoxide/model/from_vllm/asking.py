@@ -35,7 +35,7 @@ class NotAskedError(ConfigError):
 
 
 def is_installed() -> bool:
-    """Whether there is a vLLM that could be asked."""
+    """Return whether there is a vLLM that could be asked."""
     return find_spec("vllm") is not None
 
 

@@ -82,5 +82,5 @@ class _Ranks:
         self.device_group = self.cpu_group = self
 
     def size(self) -> int:
-        """How many ranks there are."""
+        """Return how many ranks there are."""
         return self.world_size

@@ -23,7 +23,7 @@ def key_of(files: Mapping[str, bytes], gpu: str, options: Mapping[str, Any]) -> 
 
 
 def read(key: str) -> dict[str, Any] | None:
-    """The answer, None if there is none that can be read."""
+    """Return the answer, None if there is none that can be read."""
     try:
         answer = json.loads(_file(key).read_bytes())
     except (OSError, ValueError):

@@ -100,7 +100,8 @@ class VllmPlan:
         return KVCacheConfig(self.num_blocks(memory), self.kv_cache_groups)
 
     def describe(self) -> list[str]:
-        """A line for each run of equal groups: how many, of what, in how many layers each."""
+        """Return a line for each run of equal groups: how many, of what, in how many layers
+        each."""
         runs = groupby(map(_described, self.answer["groups"]))
         return [f"{len(list(run))} x {text}" for text, run in runs]
 

@@ -29,7 +29,7 @@ def layers_of_ranks(config: Any) -> list[Layers]:
 
 
 def _shared(config: Any, layers: Layers) -> list[Layers]:
-    """The layers of each pipeline rank."""
+    """Return the layers of each pipeline rank."""
     from vllm.distributed.utils import get_pp_indices
 
     ranks = config.parallel_config.pipeline_parallel_size
@@ -44,7 +44,8 @@ def _shared(config: Any, layers: Layers) -> list[Layers]:
 
 
 def _number(name: str, count: int) -> int:
-    """The layer's number: the first in its name. Falcon-H1 counts states on from attention."""
+    """Return the layer's number: the first in its name. Falcon-H1 counts states on from
+    attention."""
     return next(int(part) for part in name.split(".") if part.isdigit()) % count
 
 
@@ -67,7 +68,7 @@ def _module() -> Any:
 
 
 def _builder(config: Any) -> list[Any]:
-    """The first argument of 0.33.0's functions for sizes."""
+    """Return the first argument of 0.33.0's functions for sizes."""
     try:
         from vllm.v1.core.kv_cache_config_builder import get_kv_cache_config_builder
     except ImportError:
@@ -132,7 +133,7 @@ def scheduler_config(
 
 
 def hashing(config: Any, made: Any) -> tuple[int, int]:
-    """The tokens of a block hash, and those that hits are multiples of."""
+    """Return the tokens of a block hash, and those that hits are multiples of."""
     from vllm.v1.core import kv_cache_utils
 
     block, hashed = kv_cache_utils.resolve_kv_cache_block_sizes(made, config)
@@ -141,8 +142,8 @@ def hashing(config: Any, made: Any) -> tuple[int, int]:
 
 
 def group_rows(groups: Sequence[Any]) -> list[dict[str, Any]]:
-    """Each group as kvoxide's manager describes it; ``is_native`` is false where it has no such
-    kind."""
+    """Return each group as kvoxide's manager describes it; ``is_native`` is false where it has no
+    such kind."""
     from kvoxide.vllm.adapter.support import native_kind
 
     return [_row(group, native_kind(group.kv_cache_spec)) for group in groups]

@@ -66,7 +66,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """The message; of a collection of errors, as Pydantic raises it, the first."""
+    """Return the message; of a collection of errors, as Pydantic raises it, the first."""
     errors = getattr(error, "errors", None)
     message = str(errors()[0]["msg"]).removeprefix("Value error, ") if errors else str(error)
     return message or type(error).__name__

@@ -51,7 +51,7 @@ class Diagnosis:
         return all(check.ok for check in self.checks if check.decides)
 
     def as_json(self) -> dict[str, Any]:
-        """The diagnosis as JSON values."""
+        """Return the diagnosis as JSON values."""
         return {
             "ok": self.ok,
             "versions": dict(self.versions),

@@ -69,7 +69,7 @@ def _scheduler_reasons(name: str) -> list[str]:
 
 
 def _connectors(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The configuration of a connector, or of each one inside a MultiConnector."""
+    """Return the configuration of a connector, or of each one inside a MultiConnector."""
     extra = config.get("kv_connector_extra_config") or {}
     inner = extra.get("connectors") if config.get("kv_connector") == "MultiConnector" else None
     return [part for each in inner for part in _connectors(each)] if inner else [config]

@@ -11,7 +11,7 @@ from kvoxide.vllm.environment import Settings, accepted_certificate, recognise, 
 
 
 def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
-    """The line for a manager made with ``arguments`` (vLLM's, by name)."""
+    """Return the line for a manager made with ``arguments`` (vLLM's, by name)."""
     config = arguments["kv_cache_config"]
     groups = group_specs(config.kv_cache_groups)
     line = (
@@ -48,7 +48,7 @@ class PinnedCapacity:
 def pinned_capacity(
     groups: Sequence[KVCacheGroupSpec], num_blocks: int, max_model_len: int
 ) -> PinnedCapacity:
-    """The capacity of the pinned tier; a prefix holds what a request holds when it ends."""
+    """Return the capacity of the pinned tier; a prefix holds what a request holds when it ends."""
     blocks = num_blocks - 1
     per_prefix = sum(group.num_blocks_at_end(max_model_len) for group in groups)
     return PinnedCapacity(

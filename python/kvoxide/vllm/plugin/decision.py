@@ -158,9 +158,9 @@ def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:
 
 
 def constructed(native: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An instance of ``native``, constructed here, where what its constructor raises can still
-    lead to vLLM's own manager. Python calls ``__init__`` on what ``__new__`` returns once more,
-    so the instance has a class without one until then."""
+    """Return an instance of ``native``, constructed here, where what its constructor raises can
+    still lead to vLLM's own manager. Python calls ``__init__`` on what ``__new__`` returns once
+    more, so the instance has a class without one until then."""
 
     def done(self: Any, *args: Any, **kwargs: Any) -> None:
         # Not as a change that the manager has to notice.

@@ -76,7 +76,7 @@ def native_hasher(
     caching_hash_fn: Any,
     num_hash_lookahead_tokens: Any = 0,
 ) -> RequestHasher | None:
-    """The engine's hasher; None where vLLM's stays."""
+    """Return the engine's hasher; None where vLLM's stays."""
     algorithm = _algorithm_of(caching_hash_fn)
     sizes = hash_block_size, num_hash_lookahead_tokens
     if algorithm is None or not all(type(size) is int and 0 <= size < 2**31 for size in sizes):
@@ -102,7 +102,7 @@ def _algorithm_of(hash_function: Any) -> "HashAlgorithm | None":
 
 
 def _agree(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
-    """Whether both hash alike a few values that hold everything the engine encodes: another
+    """Return whether both hash alike a few values that hold everything the engine encodes: another
     Python may write other pickles, and xxhash may not be installed."""
     from kvoxide._core_vllm import VllmBlockHasher
 
@@ -217,8 +217,8 @@ class _RequestHasher:
         return hash_new_blocks
 
     def _extra_keys(self, request: Any, start: int, num_blocks: int) -> list[Any]:
-        """The keys of each block, as vLLM makes them; the last ones are those of all blocks behind
-        it too."""
+        """Return the keys of each block, as vLLM makes them; the last ones are those of all blocks
+        behind it too."""
         block_size, keys_of_block = self._block_size, self._keys_of_block
         mm_features, mm_end, mm_index = request.mm_features, 0, 0
         if mm_features:

@@ -122,7 +122,7 @@ def _or_log(look: Callable[..., None], *args: Any) -> None:
 
 
 def _waiting_for_blocks(scheduler: Any) -> Iterator[Any]:
-    """The requests that blocks would help, in the order in which they arrived."""
+    """Yield the requests that blocks would help, in the order in which they arrived."""
     from vllm.v1.request import RequestStatus
 
     if scheduler.pause_state.name != "UNPAUSED":
@@ -134,8 +134,8 @@ def _waiting_for_blocks(scheduler: Any) -> Iterator[Any]:
 
 
 def _num_blocks_needed(scheduler: Any, request: Any, held: bool) -> int:
-    """Blocks that ``request`` takes until all of its tokens have slots: beside those that it holds,
-    or, without ``held``, of an empty pool."""
+    """Return blocks that ``request`` takes until all of its tokens have slots: beside those that it
+    holds, or, without ``held``, of an empty pool."""
     manager = scheduler.kv_cache_manager
     num_tokens = min(request.num_tokens, scheduler.max_model_len)
     computed = request.num_computed_tokens if held else 0

@@ -36,12 +36,12 @@ def header_of(scheduler: Any, started: float) -> dict[str, Any]:
 
 
 def header_line(header: dict[str, Any], kind: str, part: int) -> bytes:
-    """The line for a file of a kind; ``part`` numbers the files of a kind."""
+    """Return the line for a file of a kind; ``part`` numbers the files of a kind."""
     return json.dumps({**header, "kind": kind, PART_FIELD: part}).encode() + b"\n"
 
 
 def rank_of(scheduler: Any) -> int:
-    """The data-parallel rank of a scheduler."""
+    """Return the data-parallel rank of a scheduler."""
     return int(scheduler.parallel_config.data_parallel_index)
 
 

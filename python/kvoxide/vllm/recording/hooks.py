@@ -126,7 +126,7 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _has_empty_cache(scheduler: Any) -> bool:
-    """Whether a reset emptied the cache although it says no, as where a connector failed."""
+    """Return whether a reset emptied the cache although it says no, as where a connector failed."""
     try:
         return len(scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block) == 0
     except Exception:
@@ -146,7 +146,8 @@ _WRAPPERS: Final = {
 
 
 def _start(scheduler: Any) -> Any:
-    """A recorder for a scheduler; None, and one line in the log, where there cannot be one."""
+    """Return a recorder for a scheduler; None, and one line in the log, where there cannot be
+    one."""
     folder = settings.recording_folder()
     if folder is None:
         return None

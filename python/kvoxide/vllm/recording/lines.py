@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 def step_line(step: Step) -> bytes:
-    """The line of a step."""
+    """Return the line of a step."""
     return b'{"duration":%.7f,"prefill_tokens":%d,"context_tokens":%d,"running":%d}\n' % step
 
 
@@ -46,8 +46,8 @@ class RequestLines:
         self._numbers = VllmBlockNumbers()
 
     def line(self, ended: EndedRequest, number: int) -> bytes:
-        """The line of the request with a number. Blocks that were cached have the number of their
-        hash; the last block of a prompt that was not filled has one of its own."""
+        """Return the line of the request with a number. Blocks that were cached have the number of
+        their hash; the last block of a prompt that was not filled has one of its own."""
         num_generated = ended.num_tokens - ended.num_prompt_tokens
         # The last generated token is never computed, so that its block is never cached.
         num_computed = ended.num_tokens - (num_generated > 0)

@@ -220,7 +220,7 @@ class Recorder:
         self._has_end = False
 
     def _event_lines(self) -> Iterator[bytes]:
-        """The lines of all events so far. A new file begins with what runs then."""
+        """Yield the lines of all events so far. A new file begins with what runs then."""
         files = self._files[REQUESTS]
         if self._events and files.is_full:
             files.roll()

@@ -34,14 +34,14 @@ __all__ = [
 
 
 def shadow_class() -> type:
-    """The class that a server gets with ``KVOXIDE=shadow``."""
+    """Return the class that a server gets with ``KVOXIDE=shadow``."""
     from kvoxide.vllm.shadow.shadow import ShadowManager
 
     return ShadowManager
 
 
 def connector_shadow_class() -> type:
-    """The class that stands in for vLLM's connector with ``KVOXIDE_HOST=shadow``."""
+    """Return the class that stands in for vLLM's connector with ``KVOXIDE_HOST=shadow``."""
     from kvoxide.vllm.shadow.host import ShadowConnectorScheduler
 
     return ShadowConnectorScheduler

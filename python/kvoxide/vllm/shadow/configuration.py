@@ -41,7 +41,7 @@ def _description_of(group: KVCacheGroupSpec) -> Json:
 
 
 def vllm_config(configuration: Mapping[str, Json]) -> Any:
-    """The configuration of vLLM's manager that a recording was made of."""
+    """Return the configuration of vLLM's manager that a recording was made of."""
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
     from vllm.v1.kv_cache_interface import KVCacheConfig as VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec as VllmGroup
@@ -81,8 +81,8 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
 
 
 def engine_of(configuration: Mapping[str, Json], release: Release) -> VllmManager:
-    """The engine of a manager that a recording was made of, without what vLLM's code makes of its
-    reports."""
+    """Return the engine of a manager that a recording was made of, without what vLLM's code makes
+    of its reports."""
     return make_engine(
         KVCacheConfig(
             configuration["num_blocks"],

@@ -14,7 +14,7 @@ _MAX_LOGGED: Final = 400
 
 
 def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:
-    """A value that goes into or comes out of a manager, vLLM's or ours, as JSON."""
+    """Return a value that goes into or comes out of a manager, vLLM's or ours, as JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "__index__"):
@@ -53,12 +53,13 @@ def _describe_sequence(values: Sequence[Any], name_of: Callable[[str], str]) -> 
 
 
 def exception_name(error: BaseException) -> str:
-    """The built-in class of an exception: kvoxide's own ones derive from those that vLLM raises."""
+    """Return the built-in class of an exception: kvoxide's own ones derive from those that vLLM
+    raises."""
     return next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == "builtins")
 
 
 def is_event(value: Any) -> bool:
-    """Whether this is a KV cache event of vLLM."""
+    """Return whether this is a KV cache event of vLLM."""
     return type(value).__name__ in ("BlockStored", "BlockRemoved", "AllBlocksCleared")
 
 
@@ -72,7 +73,7 @@ _SECRET_FIELDS: Final = (
 
 
 def describe_event(event: Any) -> Json:
-    """A KV cache event; fields with tokens or names in them as a digest."""
+    """Return a KV cache event; fields with tokens or names in them as a digest."""
     fields: dict[str, Json] = {"event": type(event).__name__}
     for name in getattr(event, "__struct_fields__", ()):
         value = getattr(event, name)
@@ -98,27 +99,27 @@ def replayable(events: Json) -> Json:
 
 
 def outcome_digest(outcome: Mapping[str, Json]) -> str:
-    """A digest of what a call returned or raised and of how it left the pool."""
+    """Return a digest of what a call returned or raised and of how it left the pool."""
     known = {key: outcome[key] for key in ("raises", "free_blocks", "reused") if key in outcome}
     return digest({**known, "result": replayable(outcome.get("result"))})
 
 
 def events_digest(outcome: Mapping[str, Json]) -> str | None:
-    """A digest of the events of a call; None if it had none."""
+    """Return a digest of the events of a call; None if it had none."""
     return digest(replayable(outcome["events"])) if outcome["events"] else None
 
 
 def digest(value: Json) -> str:
-    """A short digest of a JSON value."""
+    """Return a short digest of a JSON value."""
     return hashlib.blake2b(compact(value).encode(), digest_size=6).hexdigest()
 
 
 def compact(value: Json) -> str:
-    """A JSON value as text, without spaces."""
+    """Return a JSON value as text, without spaces."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def shortened(value: Json) -> str:
-    """A value as text for a line of the log."""
+    """Return a value as text for a line of the log."""
     text = str(value)
     return text if len(text) <= _MAX_LOGGED else text[:_MAX_LOGGED] + " ..."

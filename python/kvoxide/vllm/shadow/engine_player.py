@@ -33,7 +33,7 @@ class EnginePlayer(Player):
         return {} if call["call"] in _NOT_THE_ENGINES else super().play(call)
 
     def agrees(self, call: Json, outcome: Json) -> bool:
-        """Whether this is what vLLM's manager did, as far as the engine does it."""
+        """Return whether this is what vLLM's manager did, as far as the engine does it."""
         return not outcome or outcome_digest(outcome) == call["outcome"]
 
     def _new_events(self) -> Json:

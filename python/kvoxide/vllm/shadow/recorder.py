@@ -59,7 +59,7 @@ class Recorder:
             self.num_dropped += _CHUNK
 
     def name_of(self, request_id: str) -> str:
-        """A request's name in the file: the same all along, and no way back to its id."""
+        """Return a request's name in the file: the same all along, and no way back to its id."""
         return hashlib.blake2b(request_id.encode(), key=self._key, digest_size=6).hexdigest()
 
     def state_of(self, request: Any) -> Json:
@@ -102,7 +102,8 @@ class Recorder:
 
 
 def max_calls() -> int:
-    """How many calls are kept: ``KVOXIDE_SHADOW_CALLS``, or the default if that is no number."""
+    """Return how many calls are kept: ``KVOXIDE_SHADOW_CALLS``, or the default if that is no
+    number."""
     value = os.environ.get(CALLS_VARIABLE, "")
     is_number = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
     return int(value) if is_number and int(value) else DEFAULT_MAX_CALLS

@@ -95,7 +95,7 @@ class Player:
         return outcome
 
     def agrees(self, call: Json, outcome: Json) -> bool:
-        """Whether this is what vLLM's manager did."""
+        """Return whether this is what vLLM's manager did."""
         return bool(
             outcome_digest(outcome) == call["outcome"]
             and events_digest(outcome) == call.get("events")

@@ -165,7 +165,7 @@ class Step:
         return value
 
     def _is_shadowed(self, value: Any) -> bool:
-        """Whether this is no block of another pool; deferred frees may hold some."""
+        """Return whether this is no block of another pool; deferred frees may hold some."""
         own = self._pair.stock.block_pool
         pool = getattr(value, "pool", None)
         return pool is None or pool is own

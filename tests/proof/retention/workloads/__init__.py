@@ -72,13 +72,13 @@ class TraceFile:
         return self.name
 
     def recorded(self, seed: int) -> Recorded:
-        """The same whatever the seed."""
+        """Return the same whatever the seed."""
         return Recorded(tuple(self.path.read_bytes().splitlines()))
 
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """All workloads by name, twins behind their families."""
+    """Return all workloads by name, twins behind their families."""
     found = {}
     for generator in _GENERATORS:
         family = generator.__name__.replace("_", "-")

@@ -27,7 +27,8 @@ class Operation:
     needs: ClassVar[tuple[str, ...]] = ()
 
     def given(self) -> Any:
-        """The arguments that both sides get; the same objects, as a set has an order of its own."""
+        """Return the arguments that both sides get; the same objects, as a set has an order of its
+        own."""
         keys = [key_of(number) for number in getattr(self, "keys", ())]
         return COLLECTIONS[getattr(self, "collection", "list")](keys)
 

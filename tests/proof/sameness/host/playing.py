@@ -102,7 +102,7 @@ def play_recorded(recording: Recording) -> Difference | None:
 
 
 def shrunk(found: DifferenceFound) -> DifferenceFound:
-    """The same with fewer operations and keys; itself where it does not show again."""
+    """Return the same with fewer operations and keys; itself where it does not show again."""
     deadline = time.monotonic() + SECONDS_TO_SHRINK
     is_smaller = True
     while is_smaller:

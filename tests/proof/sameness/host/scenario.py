@@ -25,7 +25,7 @@ class Scenario:
     seed: int = 0
 
     def arguments(self) -> dict[str, Any]:
-        """Those of vLLM's class."""
+        """Return those of vLLM's class."""
         return {
             "num_chunks": self.num_chunks,
             "cache_policy": self.cache_policy,
@@ -51,7 +51,7 @@ def random_scenario(seed: int) -> Scenario:
 
 
 def key_of(number: int) -> bytes:
-    """The key with a number, which has its group."""
+    """Return the key with a number, which has its group."""
     block, group = divmod(number, MAX_GROUPS)
     return hashlib.sha256(str(block).encode()).digest()[:HASH_BYTES] + group.to_bytes(4, "big")
 

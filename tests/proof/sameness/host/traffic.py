@@ -84,7 +84,7 @@ class Traffic:
         return Start(request, tuple(positions), is_announced=rng.random() < 0.95)
 
     def _key(self, request: int, block: int, group: int) -> int:
-        """The blocks at the head are those of every prompt."""
+        """Return the blocks at the head are those of every prompt."""
         own = (self._prompts[request] + 1) * 1_000
         return number_of(block if block < SHARED_BLOCKS else own + block, group)
 
@@ -192,7 +192,7 @@ class Traffic:
         return CompleteStore(request, self._some_keys(request), self._rng.random() < 0.8)
 
     def _again(self, world: World) -> Operation | None:
-        """An ended request offers or loads what it saw."""
+        """Return an ended request offers or loads what it saw."""
         request = self._rng.choice(self._ended) if self._ended else None
         if request is None or not self._offered[request]:
             return None

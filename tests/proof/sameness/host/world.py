@@ -32,7 +32,7 @@ class World:
         return self.calls.total()
 
     def run(self, operation: Operation) -> Any:
-        """The answer of both. Raises :class:`Difference` and :class:`BothRaisedError`."""
+        """Return the answer of both. Raises :class:`Difference` and :class:`BothRaisedError`."""
         call = type(operation).__name__
         self.calls[call] += 1
         given = operation.given()

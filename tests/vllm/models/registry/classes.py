@@ -109,8 +109,8 @@ def plain(fields: Fields) -> Fields:
 
 
 def _published() -> dict[str, Fields]:
-    """The configuration of each class that a model of :mod:`..cases` has: of those in ``_USUAL``
-    where there is one, else of the first by name."""
+    """Return the configuration of each class that a model of :mod:`..cases` has: of those in
+    ``_USUAL`` where there is one, else of the first by name."""
     found: dict[str, Fields] = {}
     for path in sorted(CONFIGS, key=lambda path: (name_of(path) not in _USUAL, name_of(path))):
         fields = json.loads((path / "config.json" if path.is_dir() else path).read_text())

@@ -79,7 +79,7 @@ def answer(files: Folder) -> dict[str, Any]:
 
 
 def _read(file: int, deadline: float) -> bytes | None:
-    """All that is written to the pipe, None if its end is not reached in time."""
+    """Return all that is written to the pipe, None if its end is not reached in time."""
     parts: list[bytes] = []
     while (left := deadline - time.monotonic()) > 0:
         if select.select([file], [], [], left)[0]:

@@ -43,7 +43,7 @@ def add(text: Fields, owner: Any, number: int) -> None:
 def _scaling(
     choice: int, original: int, name: str, text: Fields, owner: Any, known: Fields
 ) -> Fields:
-    """The rope itself; some also set the length or the original length beside it."""
+    """Return the rope itself; some also set the length or the original length beside it."""
     if choice == 0:
         return {name: "yarn", "factor": 4.0, "original_max_position_embeddings": original}
     if choice == 1:
@@ -83,7 +83,7 @@ def _scaling(
 
 
 def _rotary(known: Fields) -> int:
-    """How many of a head's dimensions turn."""
+    """Return how many of a head's dimensions turn."""
     if isinstance(known.get("qk_rope_head_dim"), int):
         return int(known["qk_rope_head_dim"])
     size, heads, hidden = map(known.get, ("head_dim", "num_attention_heads", "hidden_size"))

@@ -111,7 +111,7 @@ def text_part(fields: Fields) -> Fields:
 
 
 def _text_class(origin: Origin) -> Any:
-    """The class of the language model's part; None where it is not known."""
+    """Return the class of the language model's part; None where it is not known."""
     if origin.config_class is None:
         part = text_part(origin.given)
         return config_class(part.get("model_type"))
@@ -162,8 +162,8 @@ def _part_class(owner: Any, name: str, value: Fields) -> Any:
 
 
 def _short(text: Fields, whole: Fields, owner: Any, number: int) -> Fields:
-    """The fields with other sizes, and without some that need not be there; which, the number
-    says."""
+    """Return the fields with other sizes, and without some that need not be there; which, the
+    number says."""
     found = {name: value for name, value in text.items() if value is not None}
     if owner is not None:
         for place, names in enumerate(_DROPPED):
@@ -208,7 +208,7 @@ def _fewer_layers(found: Fields, whole: Fields, owner: Any) -> Fields:
 
 
 def _is_taken(owner: Any, fields: Fields) -> bool:
-    """Whether the class makes a configuration of the fields."""
+    """Return whether the class makes a configuration of the fields."""
     if owner is None:
         return True
     try:

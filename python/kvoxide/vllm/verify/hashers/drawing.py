@@ -22,19 +22,19 @@ _PARAMS: Final = SamplingParams(max_tokens=1_000)
 
 
 def make_request(tokens: Any, hasher: Any = None, **options: Any) -> Any:
-    """A request of vLLM's whose blocks are hashed by ``hasher``."""
+    """Return a request of vLLM's whose blocks are hashed by ``hasher``."""
     return Request("r", tokens, _PARAMS, None, block_hasher=hasher, **options)
 
 
 def draw_token(rng: random.Random) -> int:
-    """A token of any width that the engine encodes."""
+    """Return a token of any width that the engine encodes."""
     if rng.random() < 0.8:
         return rng.randrange(200_000)
     return rng.choice((*WIDTHS, *NEGATIVE))
 
 
 def draw_options(rng: random.Random, num_tokens: int) -> dict[str, Any]:
-    """Every kind of extra key, or none, with names that are one object or several."""
+    """Return every kind of extra key, or none, with names that are one object or several."""
     options: dict[str, Any] = {}
     name = rng.choice(("n", "ä-name", "mm", "x" * 300))
     if rng.random() < 0.3:
@@ -61,7 +61,7 @@ def _draw_images(rng: random.Random, name: str, num_tokens: int) -> list[Any]:
 
 
 def make_image(name: str, offset: int, length: int) -> Any:
-    """An image in place of ``length`` tokens."""
+    """Return an image in place of ``length`` tokens."""
     return MultiModalFeatureSpec(
         data=None,
         modality="image",

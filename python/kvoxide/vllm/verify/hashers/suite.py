@@ -76,7 +76,7 @@ def _compare_request(name: str) -> int:
 
 
 def _hashers(algorithm: Any, block_size: int, *lookahead: int) -> tuple[Hasher | None, Hasher]:
-    """The engine's, None where it leaves this algorithm to vLLM, and vLLM's own."""
+    """Return the engine's, None where it leaves this algorithm to vLLM, and vLLM's own."""
     init_none_hash(algorithm)
     function = get_hash_fn_by_name(algorithm)
     stock = kv_cache_utils.get_request_block_hasher(block_size, function, *lookahead)
@@ -107,7 +107,7 @@ class _Grown:
         self._do(lambda: self._request.append_output_token_ids(more))
 
     def outcome(self) -> list[bytes] | str:
-        """The hashes, or the class of what was raised."""
+        """Return the hashes, or the class of what was raised."""
         return self._raised or list(self._request.block_hashes)
 
     def _do(self, action: Callable[[], None]) -> None:

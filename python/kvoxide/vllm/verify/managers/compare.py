@@ -45,7 +45,7 @@ def outcomes_of(
 def outcome_of(
     action: Callable[[Driver], T], side: Driver, *, is_reference: bool = False
 ) -> T | Raised:
-    """A panic in Rust is a BaseException and no Exception."""
+    """Return a panic in Rust is a BaseException and no Exception."""
     try:
         return action(side)
     except (KeyboardInterrupt, SystemExit):

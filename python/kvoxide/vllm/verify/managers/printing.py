@@ -10,7 +10,7 @@ SHOWN = 6
 
 
 def fields_that_matter(instance: object) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults."""
+    """Return the fields of a dataclass that differ from their defaults."""
     values = _values_of(instance)
     return {f.name: values[f.name] for f in _fields(instance) if values[f.name] != f.default}
 

@@ -100,7 +100,7 @@ def play(
 
 
 def _play_traffic(world: World, traffic: Traffic, played: list[Operation], num_calls: int) -> bool:
-    """Whether an exception ended it."""
+    """Return whether an exception ended it."""
     try:
         while world.num_calls < num_calls and len(played) < num_calls * OPERATIONS_PER_CALL:
             operation = installed.fitted(traffic.next(world))

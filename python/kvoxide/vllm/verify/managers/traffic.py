@@ -146,7 +146,8 @@ class Traffic:
             yield Finish(running[0].request_id, self._deferred())
 
     def _until_it_fits(self, refused: RequestModel, newest: RequestModel) -> Iterator[Operation]:
-        """A state that was reserved by a call that failed belongs to no request that runs on."""
+        """Yield a state that was reserved by a call that failed belongs to no request that runs
+        on."""
         yield Preempt(newest.request_id, self._deferred(), self._chance(0.3))
         if newest is not refused:
             yield Advance(refused.request_id, self._chunk())
@@ -184,7 +185,7 @@ class Traffic:
         return 2 * self._scenario.hash_block_size + 3
 
     def _request_id(self, world: World) -> str:
-        """An id may come again once its request is gone."""
+        """Return an id may come again once its request is gone."""
         earlier = f"r{self._rng.randint(1, self._num_submitted)}"
         if self._chance(0.2) and earlier not in world.requests:
             return earlier
@@ -226,7 +227,8 @@ class Traffic:
         )
 
     def _is_free_this_step(self, world: World, model: RequestModel) -> bool:
-        """A step has one chunk of a request; it matters where states are copied between chunks."""
+        """Return a step has one chunk of a request; it matters where states are copied between
+        chunks."""
         return not self._scenario.aligns_states or model.request_id not in world.scheduled
 
     def _hit_form(self) -> HitForm:

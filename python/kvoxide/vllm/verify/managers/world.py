@@ -174,7 +174,7 @@ class World:
         return self._sides[0].num_free_blocks()
 
     def call(self, name: str, action: Callable[[Driver], T]) -> T:
-        """One call on both sides; raises Difference, or BothRaised."""
+        """Return one call on both sides; raises Difference, or BothRaised."""
         result = self._call(name, action)
         if isinstance(result, Raised):
             self.coverage.seen[f"both raised {result.classes[0]}"] += 1
@@ -182,14 +182,14 @@ class World:
         return result
 
     def call_for(self, request: RequestModel, name: str, action: Callable[[Driver], T]) -> T:
-        """A call that reads ``request``, whose attributes are written first."""
+        """Return a call that reads ``request``, whose attributes are written first."""
         progress = request.progress
         for side in self._sides:
             side.set_progress(request.request_id, progress)
         return self.call(name, action)
 
     def call_inside(self, name: str, action: Callable[[InsideDriver], T]) -> T:
-        """A call that only managers with vLLM's interface have."""
+        """Return a call that only managers with vLLM's interface have."""
         return self.call(name, action)  # type: ignore[arg-type]
 
     def call_refused(self, name: str, action: Callable[[Driver], object]) -> None:

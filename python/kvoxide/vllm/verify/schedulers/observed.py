@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_events(events: list[Any]) -> list[Any]:
-    """The hashes of a block with several leave vLLM's pool in no order: runs of removals are
+    """Return the hashes of a block with several leave vLLM's pool in no order: runs of removals are
     sorted."""
     runs = itertools.groupby(map(plain, events), key=_is_removal)
     return [

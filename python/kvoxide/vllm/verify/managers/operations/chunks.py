@@ -55,7 +55,7 @@ def _checkpoint_before(scenario: Scenario, num_tokens: int, unit: int) -> int:
 def _is_kept_within(
     scenario: Scenario, model: RequestModel, start: int, end: int, checkpoint: int
 ) -> bool:
-    """Whether the worker keeps the state at ``checkpoint`` although the chunk goes on."""
+    """Return whether the worker keeps the state at ``checkpoint`` although the chunk goes on."""
     groups: tuple[Group, ...] = scenario.state_groups
     return (
         all(group.num_prefill_checkpoint_blocks > 0 for group in groups)

@@ -176,7 +176,7 @@ class Admit(OfRequest):
         return hit
 
     def _outbid(self, world: World, model: RequestModel, num_hit: int) -> tuple[int, int, bool]:
-        """A hit that ends inside a block gives way to a load that reaches further."""
+        """Return a hit that ends inside a block gives way to a load that reaches further."""
         tail = num_hit % world.scenario.scheduler_block_size
         external, load_async = self._external_tokens(world, model, num_hit - tail)
         if not tail:
@@ -283,7 +283,7 @@ class Advance(OfRequest):
             schedule(model, num_tokens, max(0, num_tokens - missing))
 
     def _may_draft(self, world: World, model: RequestModel) -> bool:
-        """A chunk of a prefill has no drafts; a state would be kept past the hashes."""
+        """Return a chunk of a prefill has no drafts; a state would be kept past the hashes."""
         is_decoding = model.num_computed_tokens >= model.prefill_end
         return is_decoding or not world.scenario.aligns_states
 

@@ -30,7 +30,7 @@ def attention_scenario(seed: int) -> Scenario:
 
 
 def local_scenario(seed: int) -> Scenario:
-    """The kinds that few models have."""
+    """Return the kinds that few models have."""
     return _scenario(random.Random(f"local {seed}"), seed, _RARE_ONES_OFTEN)
 
 

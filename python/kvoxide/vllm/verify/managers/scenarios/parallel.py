@@ -27,7 +27,7 @@ def parallel_scenario(seed: int) -> Scenario:
 
 
 def parallel_state_scenario(seed: int) -> Scenario:
-    """Every rank has the whole of a state."""
+    """Return every rank has the whole of a state."""
     rng = random.Random(f"parallel states {seed}")
     world_size = rng.choice((2, 4))
     size = rng.choice((2, 4, 4, 8))

@@ -87,7 +87,7 @@ class Scenario:
         return any(g.mamba_mode == "align" for g in self.state_groups)
 
     def span_of(self, group: Group) -> int:
-        """Tokens that a block of the group stands for."""
+        """Return tokens that a block of the group stands for."""
         is_sharded = group.kind != "mamba" and not group.is_replicated
         return group.block_size * (self.dcp_world_size if is_sharded else 1)
 

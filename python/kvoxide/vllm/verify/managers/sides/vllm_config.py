@@ -42,8 +42,8 @@ def make_request(request: NewRequest, hasher: Callable[[Request], list[bytes]]) 
 
 
 def _images(prompt: Sequence[int], interval: int) -> Iterator[MultiModalFeatureSpec]:
-    """An image from every token on that is a multiple of ``interval``, so that prompts that share
-    a prefix share its images."""
+    """Yield an image from every token on that is a multiple of ``interval``, so that prompts that
+    share a prefix share its images."""
     end = 0
     for offset, token in enumerate(prompt):
         if interval and token % interval == 0 and offset >= end:

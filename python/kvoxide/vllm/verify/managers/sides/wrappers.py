@@ -28,13 +28,14 @@ class Wrappers:
         setattr(owner, name, wrapper)
 
     def take(self) -> list[object]:
-        """The calls since the last time."""
+        """Return the calls since the last time."""
         noted, self._noted = self._noted, []
         return noted
 
 
 def plain(value: Any) -> Any:
-    """A value that two sides can be compared by: blocks with what they show, requests by id."""
+    """Return a value that two sides can be compared by: blocks with what they show, requests by
+    id."""
     if value is None or isinstance(value, str | int | float | bytes | bool):
         return value
     if hasattr(value, "block_id"):
