@@ -1,8 +1,9 @@
-"""KV-cache block manager for LLM inference servers: every decision in Rust, vLLM's interface.
+"""KV-cache block manager for LLM inference servers, written in Rust, with vLLM's interface.
 
-A :class:`KVCacheManager` shares a pool of blocks among requests and keeps what later requests can
-reuse. Describe the model with :class:`KVCacheGroupSpec` and :class:`KVCacheConfig`, what to keep
-with :class:`Policy`, and each request with :class:`Request`; then look up, allocate and free::
+A :class:`KVCacheManager` shares a pool of blocks among requests and keeps blocks that later
+requests can reuse. Describe the model with :class:`KVCacheGroupSpec` and :class:`KVCacheConfig`,
+the retention with :class:`Policy`, and each request with :class:`Request`. Then look up, allocate
+and free::
 
     manager = KVCacheManager(KVCacheConfig(1024, [KVCacheGroupSpec("full_attention", 16)]), 8192)
     request = Request("a", prompt_token_ids, block_hasher=BlockHasher(16))
@@ -10,9 +11,9 @@ with :class:`Policy`, and each request with :class:`Request`; then look up, allo
     manager.allocate_slots(request, request.num_tokens - num_hit_tokens, num_hit_tokens, hit)
     manager.free(request)
 
-Lengths and positions are in tokens, block ids and counts in blocks. Every error that kvoxide
-raises on purpose is a :class:`KvoxideError`, and the manager is then as it was before the call; a
-:class:`PoisonedError` says that it is not, and that it cannot be used any more.
+Lengths and positions are in tokens, block ids and counts in blocks. Every error that kvoxide raises
+on purpose is a :class:`KvoxideError`. The manager is then unchanged, except after a
+:class:`PoisonedError`: it may be half changed, and refuses every further call.
 """
 
 from kvoxide._broken_install import raiser

@@ -1,6 +1,6 @@
-"""What ``import kvoxide`` gives where the compiled module cannot be imported.
+"""Replaces the contents of ``kvoxide`` if the compiled module cannot be imported.
 
-The package itself then still imports: vLLM's plugin has to be able to say what is wrong, and a
+The package itself can still be imported. vLLM's plugin needs this to say what is wrong, and a
 server must start without kvoxide.
 """
 

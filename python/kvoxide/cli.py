@@ -1,5 +1,5 @@
-"""The ``kvoxide`` command. Commands are imported when they are called: ``doctor`` has to run where
-the compiled module, which the others need, is missing."""
+"""The ``kvoxide`` command. It imports a command's module when the command is called. So ``doctor``
+runs even if the compiled module, which the other commands need, is missing."""
 
 import importlib
 from typing import Any
@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 
 class _Failure(click.ClickException):
-    """A message and an exit status of its own."""
+    """An error message with its own exit status."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class _Failure(click.ClickException):
 
 
 class _Main(click.Group):
-    """Imports commands, and turns what they raise into a message and an exit status."""
+    """Imports commands, and turns their exceptions into a message and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -59,7 +59,7 @@ def _is_on_purpose(error: Exception) -> bool:
     try:
         from kvoxide._core import KvoxideError
     except ImportError:
-        # Nothing but doctor runs without the compiled module; that it is missing says enough.
+        # Only doctor runs without the compiled module. The ImportError says enough.
         return isinstance(error, ImportError)
     return isinstance(error, KvoxideError)
 

@@ -1,4 +1,4 @@
-"""Tables on standard output."""
+"""Prints tables on standard output."""
 
 import io
 import sys
@@ -12,13 +12,13 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-# Wider than any table: a pipe has no edge to fit into.
+# Wider than any table, because a pipe has no width.
 _PIPE_WIDTH = 2000
 
 
 @dataclass(frozen=True)
 class Column:
-    """A header and a cell per row; ``is_name`` for words, which stand left and may wrap."""
+    """A header and a cell per row. ``is_name`` marks words, which are aligned left and may wrap."""
 
     header: str
     cells: list[str]
@@ -26,7 +26,8 @@ class Column:
 
 
 class Table(NamedTuple):
-    """A table under its title, as :func:`print_table` takes them: ``keys`` say what a row is of."""
+    """A title and a table, as :func:`print_table` takes them. The columns in ``keys`` name each
+    row."""
 
     title: str
     keys: Sequence[Column]
@@ -34,8 +35,8 @@ class Table(NamedTuple):
 
 
 def print_table(title: str, keys: Sequence[Column], columns: Sequence[Column]) -> None:
-    """Print the columns beside the keys; in several tables where the terminal is too narrow for
-    one."""
+    """Print the columns to the right of the keys. If the terminal is too narrow for one table,
+    print several."""
     console = _console()
     console.print(Text(title))
     columns = list(columns)
@@ -46,14 +47,14 @@ def print_table(title: str, keys: Sequence[Column], columns: Sequence[Column]) -
 
 
 def _console() -> Console:
-    # A file name, or µ, need not exist in the terminal's encoding.
+    # The terminal's encoding may lack characters of a file name, or µ.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 
 def _num_fitting(console: Console, keys: Sequence[Column], columns: Sequence[Column]) -> int:
-    """Return how many of the columns fit beside the keys, at least one."""
+    """Return how many of the columns fit next to the keys, at least one."""
     unbounded = console.options.update(width=_PIPE_WIDTH)
     for count in range(len(columns), 1, -1):
         table = _table(keys, columns[:count])

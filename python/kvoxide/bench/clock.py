@@ -1,7 +1,7 @@
-"""Timing of calls that take turns.
+"""Times calls that take turns.
 
-Times are CPU time of the whole process: what other processes do costs nothing, and no thread goes
-uncounted. A step that is repeated in several rounds counts with its fastest round.
+Times are CPU time of the whole process. So other processes do not count, and all threads of this
+one do. A step that is repeated in several rounds counts with its fastest round.
 """
 
 import gc
@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def timed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[int, T]:
-    """Nanoseconds that a call takes, and its result, which is not dropped within that time."""
+    """Return the nanoseconds that a call takes, and its result. Dropping the result is not
+    timed."""
     start = time.process_time_ns()
     result = call(*args, **kwargs)
     return time.process_time_ns() - start, result
@@ -24,7 +25,7 @@ def timed(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[int,
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection inside, whichever side's objects would have set it off."""
+    """Pause garbage collection, so that it does not hit a side by chance."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
@@ -41,15 +42,16 @@ class Samples:
     """Nanoseconds by row, side, step and round."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without samples."""
         self._fastest: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
 
     def add(self, row: str, side: str, nanoseconds: float, step: int = 0) -> None:
-        """One round of a step; a row has several steps if they are different work."""
+        """Add one round of a step. A row has several steps if they do different work."""
         steps = self._fastest[row, side]
         steps[step] = min(nanoseconds, steps.get(step, nanoseconds))
 
     def microseconds(self, row: str, side: str) -> float | None:
-        """Mean over the steps of the fastest round of each; None if nothing was measured."""
+        """Return the mean over the steps of the fastest round of each. Return None if nothing was
+        measured."""
         steps = self._fastest.get((row, side))
         return sum(steps.values()) / len(steps) / 1000 if steps else None

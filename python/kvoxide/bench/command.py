@@ -1,4 +1,4 @@
-"""``kvoxide bench``: how fast the manager is on this machine."""
+"""``kvoxide bench``: measures how fast the manager is on this machine."""
 
 import platform
 import sys

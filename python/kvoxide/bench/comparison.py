@@ -1,4 +1,4 @@
-"""A whole run: every row of every layout, as times and ratios."""
+"""Measures every row of every layout, as times and ratios."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ _LEVEL_VARIABLE = "VLLM_LOGGING_LEVEL"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row of one layout; CPU time in microseconds. Without vLLM there is no ``vllm_us``."""
+    """One row of one layout, in microseconds of CPU time. Without vLLM, ``vllm_us`` is None."""
 
     row: Row
     layout: str
@@ -26,11 +26,12 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster than vLLM's manager; None without vLLM."""
+        """vLLM's time divided by kvoxide's. None without vLLM."""
         return None if self.vllm_us is None else self.vllm_us / self.kvoxide_us
 
     def with_more_rounds(self, other: "Measurement") -> "Measurement":
-        """Return the faster of both, side by side, of another measurement of the same."""
+        """Return the fastest times of this measurement and of another of the same row, for each
+        side."""
         vllm = [us for us in (self.vllm_us, other.vllm_us) if us is not None]
         return Measurement(
             self.row,
@@ -41,7 +42,7 @@ class Measurement:
 
     @property
     def goal(self) -> float:
-        """The ratio that is aimed at."""
+        """The ratio that we aim at."""
         return self.row.goals[self.layout]
 
 
@@ -53,10 +54,10 @@ def measure(
     host: bool = False,
     on_layout: Callable[[str], None] = lambda name: None,
 ) -> list[Measurement]:
-    """Measure the layouts of these names, side by side with the installed vLLM or alone; the host
-    tier instead of the manager if asked for.
+    """Measure the named layouts, compared with the installed vLLM or alone. Measure the host tier
+    instead of the manager if asked.
 
-    ``on_layout`` is called with the name of each before it begins.
+    ``on_layout`` is called with the name of each layout before it begins.
     """
     measured: list[Measurement] = []
     with _quiet_vllm():
@@ -68,7 +69,7 @@ def measure(
 
 @contextmanager
 def _quiet_vllm() -> Iterator[None]:
-    """vLLM, if it is imported inside, logs errors only, unless the environment says otherwise."""
+    """Make vLLM, if it is imported inside, log only errors, unless the environment sets a level."""
     if _LEVEL_VARIABLE in os.environ:
         yield
         return

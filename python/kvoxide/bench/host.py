@@ -1,5 +1,8 @@
-"""The calls for the chunks of a long prompt in host memory: kvoxide's tier and vLLM's manager in
-turns, with keys as each gets them from vLLM's offloading connector."""
+"""The calls for the chunks of a long prompt in host memory.
+
+kvoxide's tier and vLLM's manager take turns. Each gets keys in the form that vLLM's offloading
+connector gives it.
+"""
 
 import gc
 from abc import ABC, abstractmethod
@@ -52,19 +55,19 @@ def _serve(side: "HostSide", prompts: Sequence[Prompt], effort: Effort, samples:
     request = side.new_request(second)
     for at, step in enumerate(steps):
         nanoseconds, _ = timed(side.store, request, step)
-        # The first steps fill what is left of the tier.
+        # The first steps fill the free rest of the tier.
         if at > len(steps) // 3:
             samples.add("host-store", side.name, nanoseconds, at)
         side.store_ends(request, step)
 
 
 class HostSide(ABC):
-    """Host memory with room for a prompt and a quarter. Ranges are of tokens."""
+    """Host memory with room for a prompt and a quarter. Ranges are in tokens."""
 
     name: str
 
     def __init__(self, layout: Layout, effort: Effort) -> None:
-        """Nothing is stored yet."""
+        """Start with nothing stored."""
         self._layout = layout
         self._groups = [group for group in layout.groups if _has_chunks(group)]
         num_chunks = sum(effort.tokens // group.block_size for group in self._groups)
@@ -74,18 +77,18 @@ class HostSide(ABC):
     def _make(self, num_chunks: int) -> None: ...
 
     def _parts(self, request: Any, tokens: tuple[int, int]) -> list[Any]:
-        """Returns the keys of each group."""
+        """Return the keys of each group."""
         start, end = tokens
         groups = zip(self._groups, request[1], strict=True)
         return [keys[start // g.block_size : end // g.block_size] for g, keys in groups]
 
     @abstractmethod
     def new_request(self, prompt: Prompt) -> Any:
-        """Return a request, and what keys its chunks have."""
+        """Return a request with the keys of its chunks."""
 
     @abstractmethod
     def look_up(self, request: Any, tokens: tuple[int, int]) -> None:
-        """Find that all chunks are there."""
+        """Look up all chunks, and check that they are found."""
 
     @abstractmethod
     def load(self, request: Any, tokens: tuple[int, int]) -> None:
@@ -97,7 +100,7 @@ class HostSide(ABC):
 
     @abstractmethod
     def store(self, request: Any, tokens: tuple[int, int]) -> None:
-        """Offer chunks; what is in their way is evicted."""
+        """Offer chunks. Chunks that are in their way are evicted."""
 
     @abstractmethod
     def store_ends(self, request: Any, tokens: tuple[int, int]) -> None:
@@ -105,11 +108,11 @@ class HostSide(ABC):
 
     @abstractmethod
     def end(self, request: Any) -> None:
-        """The request ends."""
+        """End the request."""
 
 
 class TierSide(HostSide):
-    """kvoxide's, with keys in Rust."""
+    """kvoxide's tier, with keys in Rust."""
 
     name = KVOXIDE
 
@@ -117,7 +120,7 @@ class TierSide(HostSide):
         self._tier = HostTier(num_chunks, _POLICY)
 
     def new_request(self, prompt: Prompt) -> Any:
-        """As :meth:`HostSide.new_request`."""
+        """See :meth:`HostSide.new_request`."""
         unit = self._layout.hash_block_size
         sizes = [(at, g.block_size // unit, g.block_size) for at, g in enumerate(self._groups)]
         keys = VllmRequestKeys(sizes)
@@ -130,29 +133,29 @@ class TierSide(HostSide):
         return VllmChunkKeys.joined(self._parts(request, tokens))
 
     def look_up(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.look_up`."""
+        """See :meth:`HostSide.look_up`."""
         for keys in request[1]:
             _require(self._tier.lookup_prefix(keys[: len(keys)]) == len(keys))
 
     def load(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.load`."""
+        """See :meth:`HostSide.load`."""
         self._tier.prepare_load(request[0], self._keys(request, tokens))
 
     def load_ends(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.load_ends`."""
+        """See :meth:`HostSide.load_ends`."""
         self._tier.complete_load(self._keys(request, tokens))
 
     def store(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.store`."""
+        """See :meth:`HostSide.store`."""
         plan = self._tier.prepare_store(request[0], self._keys(request, tokens))
         _require(plan is not None)
 
     def store_ends(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.store_ends`."""
+        """See :meth:`HostSide.store_ends`."""
         self._tier.complete_store(self._keys(request, tokens), True)
 
     def end(self, request: Any) -> None:
-        """As :meth:`HostSide.end`."""
+        """See :meth:`HostSide.end`."""
         self._tier.finish_request(request[0])
 
 
@@ -167,7 +170,7 @@ class StockHostSide(HostSide):
         self._manager = CPUOffloadingManager(num_chunks=num_chunks, cache_policy=_POLICY)
 
     def new_request(self, prompt: Prompt) -> Any:
-        """As :meth:`HostSide.new_request`."""
+        """See :meth:`HostSide.new_request`."""
         from vllm.v1.kv_offload.base import ReqContext, make_offload_key
 
         context = ReqContext(req_id=str(id(prompt)))
@@ -186,30 +189,30 @@ class StockHostSide(HostSide):
         return [key for part in self._parts(request, tokens) for key in part]
 
     def look_up(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.look_up`."""
+        """See :meth:`HostSide.look_up`."""
         context = request[0]
         for key in self._keys(request, tokens):
             self._manager.lookup(key, context)
 
     def load(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.load`."""
+        """See :meth:`HostSide.load`."""
         self._manager.prepare_load(self._keys(request, tokens), request[0])
 
     def load_ends(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.load_ends`."""
+        """See :meth:`HostSide.load_ends`."""
         self._manager.complete_load(self._keys(request, tokens), request[0])
 
     def store(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.store`."""
+        """See :meth:`HostSide.store`."""
         plan = self._manager.prepare_store(self._keys(request, tokens), request[0])
         _require(plan is not None)
 
     def store_ends(self, request: Any, tokens: tuple[int, int]) -> None:
-        """As :meth:`HostSide.store_ends`."""
+        """See :meth:`HostSide.store_ends`."""
         self._manager.complete_store(self._keys(request, tokens), request[0])
 
     def end(self, request: Any) -> None:
-        """As :meth:`HostSide.end`."""
+        """See :meth:`HostSide.end`."""
         self._manager.on_request_finished(request[0])
 
 
@@ -219,5 +222,5 @@ def _require(is_as_expected: bool) -> None:
 
 
 def _has_chunks(group: Group) -> bool:
-    """Return whether blocks of a group are chunks at the positions of tokens."""
+    """Return whether the blocks of a group are chunks at positions of tokens."""
     return group.spec.prefix_cacheable and not group.is_state and group.kind != "circular_buffer"

@@ -8,39 +8,40 @@ from kvoxide._core import KVCacheGroupSpec
 from kvoxide.replay.groups import parse_groups
 
 MILLION: Final = 1_000_000
-# Of a request in a group of states: before the step, after it, and between them.
+# Blocks of a request in a group of states: before the step, after it, and between them.
 _STATES_HELD: Final = 3
 
 
 @dataclass(frozen=True)
 class Group:
-    """One KV cache group; sizes in tokens. No ``window``: full attention, states or a buffer."""
+    """One KV cache group. Sizes are in tokens. Full attention, states and buffers have no
+    ``window``."""
 
     spec: KVCacheGroupSpec
     num_ranks: int = 1
 
     @property
     def kind(self) -> str:
-        """As in :data:`kvoxide.GroupKind`."""
+        """The kind, one of :data:`kvoxide.GroupKind`."""
         return self.spec.kind
 
     @property
     def block_size(self) -> int:
-        """Tokens of a block, of all ranks that share it."""
+        """Tokens of a block, counting all ranks that share it."""
         return self.spec.block_size * (1 if self.is_state else self.num_ranks)
 
     @property
     def window(self) -> int | None:
-        """Tokens that a token attends to, if not all."""
+        """How many tokens a token attends to. None if it attends to all."""
         return self.spec.sliding_window
 
     @property
     def is_state(self) -> bool:
-        """Whether a block stands for a whole prefix."""
+        """Whether a block holds a state of a whole prefix."""
         return self.kind == "mamba"
 
     def blocks_held(self, tokens: int, in_flight: int) -> int:
-        """As :meth:`Layout.blocks_held`, of this group."""
+        """Return the result of :meth:`Layout.blocks_held` for this group."""
         if self.is_state:
             return _STATES_HELD
         if self.kind == "circular_buffer":
@@ -50,8 +51,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Layout:
-    """KV cache groups under a name. ``blocks_per_million`` is the pool for prompts of a million
-    tokens; it grows and shrinks with the prompts. ``dcp_world_size`` ranks share the blocks."""
+    """KV cache groups with a name. ``blocks_per_million`` is the pool for prompts of a million
+    tokens. The pool grows and shrinks with the prompts. ``dcp_world_size`` ranks share the
+    blocks."""
 
     name: str
     groups_text: str
@@ -60,7 +62,7 @@ class Layout:
 
     @property
     def description(self) -> str:
-        """The groups, and the ranks if there are several."""
+        """The groups in words, and the number of ranks if there are several."""
         ranks = f" on {self.dcp_world_size} ranks" if self.dcp_world_size > 1 else ""
         return self.groups_text + ranks
 
@@ -81,8 +83,9 @@ class Layout:
         return gcd(*(group.block_size for group in self.groups if group.spec.prefix_cacheable))
 
     def chunk(self, start: int, tokens: int, most: int) -> int:
-        """Return tokens of the prefill chunk from ``start`` on, at most ``most``, of a prompt of
-        ``tokens``. With states it ends where vLLM's scheduler ends it: with a block."""
+        """Return the tokens of the prefill chunk that begins at ``start``, at most ``most``, of a
+        prompt of ``tokens``. With states, the chunk ends at the end of a block, as in vLLM's
+        scheduler."""
         size = next((group.block_size for group in self.groups if group.is_state), 0)
         end = min(start + most, tokens)
         if not size:
@@ -93,12 +96,13 @@ class Layout:
         return min((stop for stop in stops if start < stop < end), default=end) - start
 
     def blocks_held(self, tokens: int, in_flight: int) -> int:
-        """Most blocks that a request of ``tokens`` holds while ``in_flight`` of them are new."""
+        """Return the most blocks that a request of ``tokens`` holds while ``in_flight`` of them are
+        new."""
         return sum(group.blocks_held(tokens, in_flight) for group in self.groups)
 
     def blocks_cached(self, tokens: int) -> int:
-        """About how many blocks such a request leaves in the cache: of a sliding window, those
-        that a hit at a common boundary would use. States are few."""
+        """Return about how many blocks such a request leaves in the cache. For a sliding window,
+        these are the blocks that a hit at a common boundary would use. States are few."""
         boundaries = tokens // self.scheduler_block_size
         return sum(boundaries * self._cached_per_boundary(group) for group in self.groups)
 

@@ -1,4 +1,4 @@
-"""The plot of a run: a bar per operation and layout."""
+"""Plots a run: a bar per operation and layout."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -15,8 +15,8 @@ _SHARE_OF_BARS: Final = 0.84
 
 
 def draw_measurements(found: Sequence[Measurement], title: str) -> "Figure":
-    """Return how many times faster than vLLM's manager; without vLLM, microseconds per
-    operation."""
+    """Draw how many times faster than vLLM's manager each call is. Without vLLM, draw microseconds
+    per operation."""
     layouts = list(dict.fromkeys(m.layout for m in found))
     rows = list(dict.fromkeys(m.row for m in found))
     figure = new_figure(title, height=1.5 + _INCHES_PER_BAR * len(found) + 0.1 * len(rows))

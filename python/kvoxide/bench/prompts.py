@@ -1,4 +1,5 @@
-"""Prompts whose block hashes are ready made: hashing is no work of a manager."""
+"""Prompts with block hashes that are computed beforehand, because hashing is not the manager's
+work."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,23 +13,24 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt of ``num_tokens`` and the hashes of it and of the output behind it, end to end."""
+    """A prompt of ``num_tokens``. ``hashes`` are the hashes of the prompt and of the output after
+    it, concatenated."""
 
     num_tokens: int
     hash_block_size: int
     hashes: bytes
 
     def hashes_between(self, start: int, stop: int) -> list[bytes]:
-        """Hashes ``start`` to ``stop`` (exclusive), as new objects."""
+        """Return the hashes ``start`` to ``stop`` (exclusive), as new objects."""
         size = _HASH_BYTES
         return [self.hashes[i * size : (i + 1) * size] for i in range(start, stop)]
 
     def num_hashes(self, num_tokens: int) -> int:
-        """Hash blocks that ``num_tokens`` fill."""
+        """Return how many hash blocks ``num_tokens`` fill."""
         return num_tokens // self.hash_block_size
 
     def hasher(self) -> Callable[[Any], list[bytes]]:
-        """What vLLM's request calls for the hashes that it lacks."""
+        """Return the function that vLLM's request calls for the hashes that it lacks."""
         return lambda request: self.hashes_between(
             len(request.block_hashes), self.num_hashes(request.num_tokens)
         )
@@ -37,7 +39,7 @@ class Prompt:
 def make_prompt(
     name: str, num_tokens: int, hash_block_size: int, num_output_tokens: int = 0
 ) -> Prompt:
-    """Return the prompt of that name; another name has other hashes from its first block on."""
+    """Return the prompt with this name. Another name has other hashes from its first block on."""
     count = (num_tokens + num_output_tokens) // hash_block_size
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
     return Prompt(

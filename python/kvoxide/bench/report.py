@@ -1,4 +1,4 @@
-"""What a run found, as a table and as a record."""
+"""Shows the results of a run, as a table and as a record."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,14 +29,14 @@ def _columns(layout: str, of_layout: Sequence[Measurement]) -> list[Column]:
 
 
 def time_text(microseconds: float | None) -> str:
-    """Microseconds with three digits or more."""
+    """Return microseconds in words, with three digits or more."""
     if microseconds is None:
         return "-"
     return f"{microseconds:,.0f}" if microseconds >= 100 else f"{microseconds:.3g}"
 
 
 def ratio_text(ratio: float | None) -> str:
-    """Return how many times faster."""
+    """Return in words how many times faster kvoxide is."""
     if ratio is None:
         return "-"
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}"

@@ -1,4 +1,4 @@
-"""What is measured, and how many times faster than vLLM's manager it is meant to be."""
+"""Names the measurements, and how many times faster than vLLM's manager each is meant to be."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,7 +9,8 @@ SHORT_SIZES: Final = (16, 32, 64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Row:
-    """One measured operation. ``goals`` are ratios of vLLM's time to ours, by layout."""
+    """One measured operation. ``goals`` has the ratio of vLLM's time to kvoxide's that we aim at,
+    by layout."""
 
     key: str
     text: str

@@ -1,4 +1,4 @@
-"""The managers that are compared, each with the requests it takes."""
+"""The managers that are compared, each with requests of the type that it takes."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Final
@@ -13,18 +13,19 @@ KVOXIDE: Final = "kvoxide"
 
 
 class BenchError(_core.KvoxideError):
-    """What was to be measured is not what a manager did."""
+    """A manager did something else than the operation that was to be measured."""
 
 
 class Side(ABC):
-    """A manager, behind the calls that vLLM's and ours have in common."""
+    """A manager, with the calls that vLLM's and kvoxide's have in common."""
 
     name: str
     manager: Any
     enable_kv_cache_events = False
 
     def __init__(self, layout: Layout, num_blocks: int, max_model_len: int, chunk: int) -> None:
-        """Sizes of the manager: pool in blocks, longest request and prefill chunk in tokens."""
+        """Set the sizes of the manager: pool in blocks, longest request and prefill chunk in
+        tokens."""
         self.layout = layout
         self.num_blocks = num_blocks
         self.max_model_len = max_model_len
@@ -32,7 +33,7 @@ class Side(ABC):
         self.renew()
 
     def renew(self) -> None:
-        """A new manager, with nothing cached."""
+        """Construct a new manager, with nothing cached."""
         self.manager = None
         self.manager = self._make_manager()
 
@@ -41,15 +42,15 @@ class Side(ABC):
 
     @abstractmethod
     def new_request(self, request_id: str, prompt: Prompt) -> Any:
-        """Return a waiting request, of which this manager has not heard."""
+        """Return a waiting request that this manager has not seen."""
 
     @abstractmethod
     def append_token(self, request: Any, prompt: Prompt) -> None:
-        """One more token of output, and the hash of the block that it fills."""
+        """Append a token of output, and the hash of the block that it fills."""
 
     @abstractmethod
     def set_running(self, request: Any) -> None:
-        """As the scheduler marks a request that it admitted."""
+        """Mark a request as running, as the scheduler does when it admits one."""
 
 
 class _InVllm(Side):
@@ -109,7 +110,7 @@ class StockSide(_InVllm):
 
 
 class AdapterSide(_InVllm):
-    """kvoxide as vLLM's scheduler gets it."""
+    """kvoxide's manager as vLLM's scheduler gets it."""
 
     name = KVOXIDE
 
@@ -120,7 +121,7 @@ class AdapterSide(_InVllm):
 
 
 class StandaloneSide(Side):
-    """kvoxide without vLLM, and its own requests."""
+    """kvoxide's manager without vLLM, with kvoxide's own requests."""
 
     name = KVOXIDE
 
@@ -138,18 +139,18 @@ class StandaloneSide(Side):
         )
 
     def new_request(self, request_id: str, prompt: Prompt) -> Any:
-        """Of ready-made hashes."""
+        """Return a request with ready-made hashes."""
         hashes = prompt.hashes_between(0, prompt.num_hashes(prompt.num_tokens))
         return _core.Request(request_id, block_hashes=hashes, num_prompt_tokens=prompt.num_tokens)
 
     def append_token(self, request: Any, prompt: Prompt) -> None:
-        """As :meth:`Side.append_token`."""
+        """See :meth:`Side.append_token`."""
         start = prompt.num_hashes(request.num_tokens)
         stop = prompt.num_hashes(request.num_tokens + 1)
         request.append_block_hashes(prompt.hashes_between(start, stop), 1)
 
     def set_running(self, request: Any) -> None:
-        """As :meth:`Side.set_running`."""
+        """See :meth:`Side.set_running`."""
         request.status = _core.RequestStatus.RUNNING
 
 

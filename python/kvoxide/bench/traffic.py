@@ -1,6 +1,7 @@
 """The calls that vLLM's scheduler makes for one kind of request after another, timed.
 
-Sides take turns operation by operation, or block of operations by block, and take turns to begin.
+Sides take turns after each operation, or after each block of operations. They also take turns to
+begin.
 """
 
 import gc
@@ -20,14 +21,14 @@ DECODING_CONTEXT: Final = 4096
 DECODE_STEPS: Final = 16
 SHORT_REQUESTS_PER_BLOCK: Final = 40
 BLOCK_IDS_PER_ROUND: Final = 4
-# A call that changes nothing is repeated for this long where once is too short to be timed.
+# If a call that changes nothing is too short to be timed once, it is repeated for this long.
 _SHORTEST_TIMED_NS: Final = 300_000
 _SPARE_BLOCKS: Final = 64
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What is measured, how often. Lengths in tokens."""
+    """Which sizes are measured, and how often. Lengths are in tokens."""
 
     tokens: int = MILLION
     prefill_rounds: int = 2
@@ -37,7 +38,7 @@ class Effort:
 
     @property
     def chunk(self) -> int:
-        """Tokens of one step of a prefill; a prompt has several."""
+        """Tokens of one step of a prefill. A prompt has several steps."""
         return min(LONGEST_CHUNK, self.tokens // 4)
 
     @property
@@ -46,7 +47,7 @@ class Effort:
         return min(DECODING_CONTEXT, self.tokens)
 
     def num_blocks(self, layout: Layout) -> int:
-        """Return a pool in which everything that is measured fits."""
+        """Return the size of a pool in which everything that is measured fits."""
         context = self.decoding_context + 2 * DECODE_STEPS
         decoding = DECODING_REQUESTS * layout.blocks_held(context, in_flight=1)
         return max(
@@ -57,15 +58,15 @@ class Effort:
 
     @property
     def max_model_len(self) -> int:
-        """Longest request, with some output."""
+        """Length of the longest request, with some output."""
         return self.tokens + 1024
 
 
 class Traffic:
-    """Requests through all sides of one layout."""
+    """Sends requests through all sides of one layout."""
 
     def __init__(self, layout: Layout, sides: Sequence[Side], effort: Effort) -> None:
-        """The same traffic for every side."""
+        """Prepare the same traffic for every side."""
         self.layout = layout
         self.effort = effort
         self.samples = Samples()
@@ -81,8 +82,8 @@ class Traffic:
         return self.samples
 
     def prefill(self) -> None:
-        """A prompt through an empty pool, and one through a pool full of other prompts' blocks.
-        The last prompt stays cached."""
+        """Measure a prompt in an empty pool, and one in a pool full of other prompts' blocks. The
+        last prompt stays cached."""
         filling = self._sides[0].num_blocks // self.layout.blocks_cached(self.effort.tokens)
         for _ in range(self.effort.prefill_rounds):
             for side in self._sides:
@@ -94,7 +95,7 @@ class Traffic:
             self._prefill("evicting", "chunk-evicting")
 
     def _prefill(self, name: str, row: str | None) -> None:
-        """Prefill chunk by chunk and free. The first chunk goes through admission and is no part
+        """Prefill chunk by chunk, and free. The first chunk goes through admission and is not part
         of ``row``."""
         prompt = self._prompt(name, self.effort.tokens)
         requests = self._new_requests(prompt)
@@ -119,7 +120,8 @@ class Traffic:
         return chunks
 
     def hit(self) -> None:
-        """The prompt that was cached last comes back: look-ups, admission, block ids, end."""
+        """Measure the prompt that was cached last when it comes again: look-ups, admission, block
+        ids, end."""
         prompt = self._prompt("evicting", self.effort.tokens)
         for index in range(self.effort.hit_rounds):
             requests = self._in_turn(self._new_requests(prompt), index)
@@ -169,7 +171,7 @@ class Traffic:
         request.num_computed_tokens = request.num_tokens
 
     def decode(self) -> None:
-        """Steps in which every running request gets one token."""
+        """Measure steps in which every running request gets one token."""
         context, num_output = self.effort.decoding_context, self.effort.decode_rounds * DECODE_STEPS
         prompts = [
             self._prompt(f"decode-{index}", context - 37 * index % 256, num_output + 1)
@@ -179,7 +181,8 @@ class Traffic:
         for prompt in prompts:
             for side, request in self._new_requests(prompt):
                 _admit(side, request, request.num_tokens)
-                # The first decode step gives back what the prefill left behind the window.
+                # The first decode step releases the blocks of the prefill that are before the
+                # window.
                 self._append(side, [request], [prompt])
                 _decode_step(side, [request])
                 request.num_computed_tokens += 1
@@ -202,7 +205,7 @@ class Traffic:
             side.append_token(request, prompt)
 
     def short_requests(self) -> None:
-        """Requests that end with their prefill, each with a prompt never seen before."""
+        """Measure requests that end with their prefill, each with a new prompt."""
         for index in range(self.effort.short_rounds):
             for tokens in SHORT_SIZES:
                 prompts = [

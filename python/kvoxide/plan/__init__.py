@@ -1,7 +1,7 @@
 """``kvoxide plan``: the cheapest way to serve a trace within targets.
 
-``target`` says what is asked for, ``candidate`` what could be bought and what it costs,
-``verdict`` how far one is from the targets, ``room`` when a larger pool cannot matter,
-``search`` plays what can matter with the runs of :mod:`kvoxide.replay`, and ``report`` shows what
-came of it.
+``target`` reads the targets. ``candidate`` lists the combinations that can be bought, with their
+cost. ``verdict`` measures how far a candidate is from the targets. ``spare_capacity`` decides when
+a larger pool cannot matter. ``search`` plays the candidates that can matter, with the runs of
+:mod:`kvoxide.replay`. ``report`` shows the results.
 """

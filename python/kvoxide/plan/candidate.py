@@ -1,4 +1,4 @@
-"""What could be bought: memory, instances, a router and a policy, and what that costs."""
+"""Combinations that can be bought: memory, instances, a router and a policy, and their cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ ONE_INSTANCE: Final[Router] = ("round-robin", {})
 
 @dataclass(frozen=True)
 class Candidate:
-    """A combination. ``gpus`` are those of all instances, ``memory`` is in bytes for each of them,
-    ``blocks`` what it holds in each instance; ``router`` is as it was written, "-" for one
+    """A combination. ``gpus`` counts the GPUs of all instances. ``memory`` is in bytes per GPU.
+    ``blocks`` is the number of blocks in each instance. ``router`` is the user's text, "-" for one
     instance."""
 
     gpus: int
@@ -29,17 +29,17 @@ class Candidate:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """GPUs first, then the memory of each: what costs less is less."""
+        """The number of GPUs, then the memory of each: a smaller tuple costs less."""
         return (self.gpus, self.memory)
 
     @property
     def but_memory(self) -> tuple[int, str, str]:
-        """What it has in common with those that differ in memory alone."""
+        """Everything but the memory. Candidates with an equal value differ in memory alone."""
         return (self.instances, self.router, self.policy.name)
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The combination in words."""
         instances = "1 instance"
         if self.instances > 1:
             instances = f"{self.instances} instances behind {self.router}"
@@ -53,8 +53,8 @@ def candidates(
     policies: Sequence[NamedPolicy],
     gpus_per_instance: int,
 ) -> list[Candidate]:
-    """Return all combinations, those that cost less first. ``pools`` are memories in bytes, and the
-    blocks that each holds. One instance has no router."""
+    """Return all combinations, the cheapest first. ``pools`` pairs memories in bytes with the
+    blocks that each holds. A single instance has no router."""
     one: Sequence[tuple[str, Router]] = [("-", ONE_INSTANCE)]
     found = [
         Candidate(gpus_per_instance * count, memory, blocks, count, name, routing, policy)
@@ -62,7 +62,7 @@ def candidates(
         for name, routing in (routers if count > 1 else one)
         for policy in policies
     ]
-    # Stable: of the same cost, those named first come first.
+    # The sort is stable: of the same cost, combinations that the user named first come first.
     return sorted(found, key=lambda candidate: candidate.cost)
 
 
@@ -75,8 +75,9 @@ class Refusal:
 
 
 def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[Refusal, ...]]:
-    """Return the memories of a model in bytes with the blocks that each holds, and those with which
-    vLLM would not start. Raises :class:`~kvoxide._core.ConfigError` if it would with none."""
+    """Return the memories of a model in bytes with the blocks that each holds, and the memories
+    with which vLLM would not start. Raises :class:`~kvoxide._core.ConfigError` if vLLM would start
+    with none of them."""
     pools, refusals = [], []
     for memory in served.memories:
         try:
@@ -89,11 +90,11 @@ def pools_of(served: ServedModel) -> tuple[list[tuple[int, int]], tuple[Refusal,
 
 
 def gpus_of(served: ServedModel) -> int:
-    """Return the GPUs of one instance."""
+    """Return how many GPUs one instance has."""
     deployment = served.plan.deployment
     return deployment.tensor_parallel * deployment.pipeline_parallel
 
 
 def gib(memory: int) -> str:
-    """Bytes as GiB."""
+    """Return bytes as GiB in words."""
     return f"{memory / 2**30:,.2f}".rstrip("0").rstrip(".") + " GiB"

@@ -42,7 +42,7 @@ Routers = tuple[tuple[str, Router], ...]
 
 
 def _parse_instances(text: str) -> tuple[int, ...]:
-    """Return numbers of instances, comma separated; smallest first."""
+    """Return numbers of instances, smallest first, from a comma-separated text."""
     try:
         counts = {int(count) for count in text.split(",")}
     except ValueError:

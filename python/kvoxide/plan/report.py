@@ -1,4 +1,4 @@
-"""What a search found, as a table and as a JSON value."""
+"""Shows the results of a search, as a table and as a JSON value."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,18 +19,19 @@ from kvoxide.tables import Column, print_table
 
 
 class UnmetTargetsError(KvoxideError):
-    """No combination meets all targets; the message says how far the best one is."""
+    """No combination meets all targets. The message says how far the best one is from them."""
 
 
 class CannotTellError(KvoxideError):
-    """Step times describe the recorded steps too badly to tell whether targets are met."""
+    """Fitted step times are too inexact to tell whether targets are met."""
 
     exit_status = 3
 
 
 @dataclass(frozen=True)
 class Report:
-    """A search that is done; times are in seconds. ``refusals`` are memories that were left out."""
+    """The results of a search. Times are in seconds. ``refusals`` are memories that were left
+    out."""
 
     search: Search
     found: Found
@@ -41,9 +42,11 @@ class Report:
     run_seconds: float
 
     def require_met(self) -> None:
-        """Raise :class:`UnmetTargetsError` unless a combination meets all targets,
-        :class:`CannotTellError` where that is open, and what kept the search from its end if it was
-        not."""
+        """Raise an error unless a combination meets all targets.
+
+        The error is :class:`UnmetTargetsError`, or :class:`CannotTellError` if the error of step
+        times leaves the answer open. If the search did not end, raise its failure.
+        """
         if self.found.failure is not None:
             raise self.found.failure
         best = ranked(self.found.verdicts)[0]
@@ -60,13 +63,14 @@ class Report:
             )
 
     def print(self) -> None:
-        """The table, best first, and what it comes to."""
+        """Print the table, best first, and the conclusion."""
         verdicts = ranked(self.found.verdicts)
         print_table(self._title, _keys(verdicts), _columns(self.search.targets, verdicts))
         print("\n".join(self._summary()))
 
     def record(self) -> dict[str, Any]:
-        """Everything, as a JSON value. Figures are in seconds, shares and tokens per second."""
+        """Return everything as a JSON value. Figures are in seconds, shares and tokens per
+        second."""
         verdicts = ranked(self.found.verdicts)
         return {
             "kvoxide": __version__,

@@ -1,4 +1,4 @@
-"""Playing candidates, those that cost less first, until nothing that is left can matter."""
+"""Plays candidates, the cheapest first, until no candidate that is left can matter."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -19,9 +19,9 @@ from kvoxide.replay.serving import TimeOptions
 class Search:
     """Candidates in the order of their cost, and the targets that they should meet.
 
-    ``workload`` is the trace as each of them would schedule it, but for instances and router.
-    ``plays_all`` is whether also those are of interest that cost more than one that meets all
-    targets.
+    ``workload`` is the trace with the settings that all candidates share: everything but instances
+    and router. With ``plays_all``, candidates that cost more than one that meets all targets are
+    played too.
     """
 
     candidates: Sequence[Candidate]
@@ -44,8 +44,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Found:
-    """The verdicts in the order of cost, up to the cheapest that meet all targets; ``num_played``
-    runs were needed for them, and ``failure`` is why there are not more."""
+    """The verdicts in the order of cost, up to the cheapest that meet all targets. They needed
+    ``num_played`` runs. ``failure`` says why some verdicts are missing."""
 
     verdicts: list[Verdict]
     num_played: int
@@ -53,10 +53,10 @@ class Found:
 
 
 class Results:
-    """The results of the candidates that were played, and what they tell of others."""
+    """The results of the candidates that were played, and the verdicts that follow from them."""
 
     def __init__(self, search: Search) -> None:
-        """Nothing was played yet."""
+        """Start without any result."""
         self._search = search
         self._played: dict[int, SimulationResult] = {}
         self._roomy: set[int] = set()
@@ -64,11 +64,12 @@ class Results:
         alike: dict[tuple[int, str, str], list[int]] = {}
         for at, candidate in enumerate(search.candidates):
             alike.setdefault(candidate.but_memory, []).append(at)
-        # Those with all in common but memory, the smallest first.
+        # For each candidate, the candidates that differ in memory alone and have less, smallest
+        # first.
         self._smaller = {at: ats[:place] for ats in alike.values() for place, at in enumerate(ats)}
 
     def add(self, at: int, result: SimulationResult) -> None:
-        """A candidate was played."""
+        """Add the result of a candidate."""
         search = self._search
         if has_spare_capacity(search.candidates[at], result, search.workload):
             self._roomy.add(at)
@@ -78,30 +79,31 @@ class Results:
         self._played[at] = result
 
     def matters(self, at: int) -> bool:
-        """Return whether a candidate has to be played to know the cheapest. May be asked in any
-        thread."""
+        """Return whether a candidate must be played to know the cheapest. Any thread may call
+        this."""
         if at in self._played or not self._roomy.isdisjoint(self._smaller[at]):
             return False
         return self._is_of_interest(self._search.candidates[at])
 
     def found(self, failure: Incomplete | None) -> Found:
-        """What is known. It does not depend on the order in which runs ended."""
+        """Return the verdicts so far. They do not depend on the order in which runs ended."""
         known = map(self._verdict, range(len(self._search.candidates)))
         verdicts = [v for v in known if v is not None and self._is_of_interest(v.candidate)]
         return Found(verdicts, sum(v.same_as is None for v in verdicts), failure)
 
     def __len__(self) -> int:
-        """Return how many were played."""
+        """Return how many candidates were played."""
         return len(self._played)
 
     def _is_of_interest(self, candidate: Candidate) -> bool:
-        """Return whether it costs no more than the cheapest that is known to meet all targets."""
+        """Return whether a candidate costs no more than the cheapest that is known to meet all
+        targets."""
         least = None if self._search.plays_all else self._least_cost
         return least is None or candidate.cost <= least
 
     def _verdict(self, at: int) -> Verdict | None:
-        """What is known of a candidate, None if neither it nor one that stands for it was
-        played."""
+        """Return the verdict of a candidate. Return None if neither it was played nor a smaller
+        candidate whose result it shares."""
         search, candidate = self._search, self._search.candidates[at]
         for other in self._smaller[at]:
             if other in self._roomy:

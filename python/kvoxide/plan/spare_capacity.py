@@ -1,4 +1,4 @@
-"""When a larger pool cannot matter: nothing was ever short of blocks in a smaller one."""
+"""Decides when a larger pool cannot matter: a smaller pool never ran short of blocks."""
 
 from typing import Final
 
@@ -6,18 +6,20 @@ from kvoxide._core import SimulationResult
 from kvoxide.plan.candidate import Candidate
 from kvoxide.replay.runner import Workload
 
-# These look at requests alone; others also at the share of the pool that is in use.
+# These routers look at requests alone. The others also look at the share of the pool in use.
 _BLIND_ROUTERS: Final = ("round-robin", "session", "recorded", "prefix")
-# Of a request and group, more than any call asks for beside the tokens' own blocks.
+# Blocks per request and group, more than any call needs in addition to the tokens' own blocks.
 _SPARE_BLOCKS: Final = 64
 
 
 def has_spare_capacity(candidate: Candidate, result: SimulationResult, workload: Workload) -> bool:
     """Return whether the same run in any larger pool gives the same figures.
 
-    So it is if no cached block was evicted, no request preempted or rejected, the largest request
-    would have found room for all of its tokens at any moment, and neither policy nor router looks
-    at the size of the pool.
+    This holds under these conditions:
+
+    - No cached block was evicted, and no request was preempted or rejected.
+    - The largest request would have found room for all of its tokens at any moment.
+    - Neither policy nor router looks at the size of the pool.
     """
     policy = candidate.policy.policy
     if policy.retention != "standard" or policy.pin_min_drop_size is not None:

@@ -1,4 +1,4 @@
-"""What is asked of a deployment: ``ttft_p99<2s``, ``hit_share>30%``."""
+"""Reads the targets of a deployment: ``ttft_p99<2s``, ``hit_share>30%``."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,8 +18,12 @@ _EXAMPLE: Final = "write ttft_p99<2s, hit_share>30% or throughput>5000tok/s"
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a run: in which units it is written, whether less of it is better, how it is
-    shown, what it is (None where the run has no such figure), and whether it is made of times."""
+    """A figure of a run.
+
+    ``units`` are the units in which users may write it. ``show`` formats it. ``of`` reads it from a
+    result; it returns None if the run has no such figure. ``is_time`` marks figures that are
+    computed from times.
+    """
 
     units: dict[str, float]
     less_is_better: bool
@@ -32,7 +36,7 @@ class Metric:
 class Target:
     """A limit of a metric, in seconds, shares from 0 to 1 or tokens per second.
 
-    ``text`` is as it was written; ``is_strict`` is whether the limit itself misses it.
+    ``text`` is the user's text. With ``is_strict``, a figure equal to the limit misses the target.
     """
 
     text: str
@@ -42,18 +46,18 @@ class Target:
 
     @property
     def metric(self) -> Metric:
-        """What is limited."""
+        """The metric that is limited."""
         return METRICS[self.name]
 
     def is_met(self, value: float | None) -> bool:
-        """Return whether a figure is within the limit; no figure never is."""
+        """Return whether a figure is within the limit. A missing figure never is."""
         if value is None or (value == self.limit and self.is_strict):
             return False
         return value <= self.limit if self.metric.less_is_better else value >= self.limit
 
     def margin(self, value: float | None) -> float | None:
-        """Return how much better than the limit a figure is, as a share of the limit; below 0 it is
-        worse. None without a figure."""
+        """Return how much better than the limit a figure is, as a share of the limit. A worse
+        figure has a margin below 0. A missing figure has none."""
         if value is None:
             return None
         difference = value - self.limit
@@ -61,7 +65,7 @@ class Target:
 
 
 def parse_targets(texts: Sequence[str]) -> tuple[Target, ...]:
-    """Return several targets, each of another metric. Raises as :func:`parse_target`."""
+    """Return targets for different metrics. Raises the errors of :func:`parse_target`."""
     targets = tuple(map(parse_target, texts))
     names = [target.name for target in targets]
     for name in names:
@@ -72,7 +76,7 @@ def parse_targets(texts: Sequence[str]) -> tuple[Target, ...]:
 
 def parse_target(text: str) -> Target:
     """Read a target: a metric of :data:`METRICS`, ``<``, ``<=``, ``>`` or ``>=``, a number and its
-    unit. Raises :class:`~kvoxide._core.ConfigError` that says what is wrong."""
+    unit. Raises :class:`~kvoxide._core.ConfigError` with the reason."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ConfigError(f"cannot read the target {text!r}; {_EXAMPLE}")

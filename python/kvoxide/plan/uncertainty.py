@@ -1,4 +1,4 @@
-"""How far off times may be that come from fitted steps, and what targets can tell then."""
+"""The error of times from fitted steps, and its effect on targets."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ MAX_ERROR: Final = 0.25
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The relative error of times, 0 where step times were not fitted."""
+    """The relative error of times, 0 if step times were not fitted."""
 
     error: float = 0.0
 
@@ -23,15 +23,16 @@ class Uncertainty:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether times tell nothing."""
+        """Whether the error is too large to judge times."""
         return self.error > MAX_ERROR
 
     def applies_to(self, metric: Metric) -> bool:
-        """Return whether a figure is made of times."""
+        """Return whether the error changes a metric: it is computed from times, and the times are
+        fitted."""
         return metric.is_time and self.error > 0
 
     def is_met(self, target: Target, value: float | None) -> bool | None:
-        """Return whether a figure is within a limit; None where the error leaves that open."""
+        """Return whether a figure is within a limit, or None if the error leaves that open."""
         if value is None or not self.applies_to(target.metric):
             return target.is_met(value)
         if self.is_too_large:
@@ -43,8 +44,8 @@ class Uncertainty:
         return least if least == most else None
 
     def margin(self, target: Target, value: float | None) -> float | None:
-        """Return the margin of a figure, less the error; None without a figure, and where nothing
-        can be told."""
+        """Return the margin of a figure, less the error. Return None if there is no figure, or if
+        the error is too large."""
         if value is None or not self.applies_to(target.metric):
             return target.margin(value)
         return None if self.is_too_large else target.margin(self._worst(target, value))

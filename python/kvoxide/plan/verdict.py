@@ -1,4 +1,4 @@
-"""How far a candidate is from the targets."""
+"""Measures how far a candidate is from the targets."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from kvoxide.plan.uncertainty import EXACT, Uncertainty
 
 @dataclass(frozen=True)
 class Verdict:
-    """A candidate, what came of playing it, and what was asked for.
+    """A candidate, its result and the targets.
 
-    ``same_as`` is the smaller candidate whose run stands for this one's, if one does.
+    ``same_as`` is the smaller candidate whose result this one shares, if it was not played itself.
     """
 
     candidate: Candidate
@@ -24,19 +24,19 @@ class Verdict:
 
     @property
     def figures(self) -> list[float | None]:
-        """What the targets limit, in their order."""
+        """The figures that the targets limit, in the order of the targets."""
         return [target.metric.of(self.result) for target in self.targets]
 
     @property
     def margins(self) -> list[float | None]:
-        """How far each figure is on the right side of its limit, as a share of the limit and less
-        the error of times; None where nothing can be told."""
+        """The margin of each figure: how far it is on the right side of its limit, as a share of
+        the limit and less the error of times. None if it cannot be told."""
         pairs = zip(self.targets, self.figures, strict=True)
         return [self.uncertainty.margin(target, value) for target, value in pairs]
 
     @property
     def num_rejected(self) -> int:
-        """Requests that can never fit the pool: no figure counts them."""
+        """Requests that can never fit the pool. No figure counts them."""
         return self.result.rejected_requests
 
     @property
@@ -61,8 +61,9 @@ class Verdict:
 
     @property
     def rank(self) -> tuple[int, int, tuple[int, int], float]:
-        """Best first: what meets the targets by cost, what may meet them by cost, and the rest by
-        how much is missing; those that reject requests last."""
+        """The sort key, best first: candidates that meet all targets by cost, then candidates that
+        may meet them by cost, then the others by their worst margin. Candidates that reject
+        requests come last."""
         cost = self.candidate.cost
         if self.is_met:
             return (0, 0, cost, -self.worst_margin)
@@ -72,12 +73,12 @@ class Verdict:
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Best first; of equal ones the cheapest first."""
+    """Sort verdicts, best first, and the cheapest first among equal ones."""
     return sorted(verdicts, key=lambda v: (v.rank, v.candidate.cost))
 
 
 def shortfall(verdict: Verdict) -> str:
-    """Which targets a candidate misses, and by how much."""
+    """Return in words which targets a candidate misses, and by how much."""
     missed = [
         _missed(target, value)
         for target, value in zip(verdict.targets, verdict.figures, strict=True)
@@ -97,6 +98,6 @@ def _missed(target: Target, value: float | None) -> str:
 
 
 def cheapest(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return those that meet all targets at the least cost, best first."""
+    """Return the verdicts that meet all targets at the least cost, best first."""
     met = [verdict for verdict in ranked(verdicts) if verdict.is_met]
     return [verdict for verdict in met if verdict.candidate.cost == met[0].candidate.cost]
