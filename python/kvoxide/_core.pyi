@@ -1,9 +1,8 @@
-"""The compiled module: every class and function that Rust hands to Python, but for those of
-:mod:`kvoxide._core_vllm`, which it brings along.
+"""The compiled module: every class and function that Rust provides to Python, except the ones in
+:mod:`kvoxide._core_vllm`. Importing this module also creates that one.
 
-Import from :mod:`kvoxide`; this file is the documentation of record for what it re-exports.
-Token counts and positions are in tokens, block counts and ids in blocks. Block id 0 is the
-null block.
+Import from :mod:`kvoxide`. This file is the documentation of record for its names. Token counts and
+positions are in tokens, block counts and ids in blocks. Block id 0 is the null block.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,67 +39,68 @@ class ConfigError(KvoxideError, ValueError):
     """A group, policy or manager was described with values that cannot work."""
 
 class UnsupportedGroupError(ConfigError):
-    """The KV cache group is of a kind that this engine does not manage."""
+    """The KV cache group is of a kind that kvoxide does not manage."""
 
 class RequestError(KvoxideError, ValueError):
     """A request, or an argument about one, does not fit the manager's state."""
 
 class UnknownRequestError(RequestError, KeyError):
-    """The manager holds nothing for this request id (never seen, or freed already)."""
+    """The manager has no blocks for this request id: it never saw the id, or already freed it."""
 
 class DuplicateRequestError(RequestError):
     """Another live request has this request id."""
 
 class BlockHashError(KvoxideError, ValueError):
-    """Block hashes of the wrong length, or too few of them for the length asked about."""
+    """Block hashes have the wrong length, or there are too few for the requested length."""
 
 class BlockError(KvoxideError, ValueError):
     """A block id outside the pool, or a block in a state that forbids the call."""
 
 class BusyError(KvoxideError, RuntimeError):
-    """The manager or the tier is in the middle of another call: of another thread, or of one whose
-    own Python code (an attribute of a request, say) called it again. Nothing was changed."""
+    """The manager or the tier is in the middle of another call. The other call comes from another
+    thread, or its own Python code (such as an attribute of a request) made this call. Nothing was
+    changed."""
 
 class InternalError(KvoxideError, AssertionError):
     """The engine found its own state broken. Please report it."""
 
 class PoisonedError(InternalError):
     """The manager refuses this call and every further one, because its state can no longer be
-    trusted; the message says what happened. Please report it."""
+    trusted. The message says what happened. Please report it."""
 
 class GroupSizes(TypedDict, total=False):
-    """Sizes that only some kinds of groups have, in tokens unless they count blocks; None is as if
-    it were left out."""
+    """Sizes that only some kinds of groups have. They are in tokens unless they count blocks. None
+    means that the size is not given."""
 
     sliding_window: int | None
     """A token attends to itself and the ``sliding_window - 1`` before (the two sliding kinds)."""
     attention_chunk_size: int | None
-    """A token attends within chunks of so many (``chunked_local_attention``)."""
+    """A token attends within chunks of this many tokens (``chunked_local_attention``)."""
     extra_retained_tokens: int | None
-    """Tokens below a sliding window that stay allocated (multi-module MTP); 0 if not given."""
+    """Tokens before a sliding window that stay allocated (multi-module MTP); 0 if not given."""
     rswa_window: int | None
-    """Generated tokens that a token attends to beside the prompt (``rswa``)."""
+    """Generated tokens that a token attends to, in addition to the prompt (``rswa``)."""
     num_speculative_blocks: int | None
-    """Blocks behind the running state that drafts write to (both Mamba kinds); 0 if not given."""
+    """Blocks after the running state that drafts write to (both Mamba kinds); 0 if not given."""
     num_prefill_checkpoint_blocks: int | None
     """Blocks for a state inside a chunk of the prompt (``mamba``); 0 if not given."""
     prefill_checkpoint_alignment: int | None
-    """Such states lie at multiples of so many tokens behind the chunk's start."""
+    """Such states are at multiples of this many tokens after the chunk's start."""
 
 @final
 class KVCacheGroupSpec:
     """One KV cache group: layers that share a block table.
 
-    ``kind`` is one of :data:`GroupKind`, ``block_size`` the tokens per block (of a
-    ``circular_buffer`` its capacity), ``sizes`` those that the kind needs or may have
-    (:func:`group_kinds` lists them). ``is_eagle_group`` marks a draft group, whose hits drop their
-    last block. ``prefix_cacheable`` keeps the group in or out of the prefix cache where the kind
-    leaves that open (bounded replay of a sliding-window MLA group); None is as the kind does. Two
-    groups are looked up together when everything but ``is_eagle_group`` is equal; give them
-    different ``layout`` numbers to keep them apart.
+    ``kind`` is one of :data:`GroupKind`. ``block_size`` is the tokens per block; for a
+    ``circular_buffer`` it is the capacity. ``sizes`` are sizes that the kind needs or may have;
+    :func:`group_kinds` lists them. ``is_eagle_group`` marks a draft group, whose hits drop their
+    last block. ``prefix_cacheable`` keeps the group in or out of the prefix cache if the kind
+    leaves that open (bounded replay of a sliding-window MLA group). None keeps the kind's own
+    choice. Two groups are looked up together if everything but ``is_eagle_group`` is equal.
+    Different ``layout`` numbers keep them apart.
 
-    Raises :class:`UnsupportedGroupError` for another kind and :class:`ConfigError` for a size
-    or window that cannot work.
+    Raises :class:`UnsupportedGroupError` for another kind, and :class:`ConfigError` for a size or
+    window that cannot work.
     """
 
     def __new__(
@@ -130,19 +130,19 @@ class KVCacheGroupSpec:
     def layout(self) -> int: ...
     @property
     def sizes(self) -> GroupSizes:
-        """The sizes that were given, but for those that are what a group has without them."""
+        """The given sizes, without sizes that equal the kind's default."""
 
     def __getattr__(self, name: str) -> int | None:
         """Return a size of the group by its name; None if the group does not have it."""
 
     def num_blocks_at_end(self, num_tokens: int) -> int:
-        """Return blocks of this group that a request of ``num_tokens`` tokens, all of them prompt,
-        holds at its end."""
+        """Return how many blocks of this group a request of ``num_tokens`` tokens, all of them
+        prompt, holds at its end."""
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
 class GroupDeclaration:
-    """What a kind of group declares of itself: see :func:`group_kinds`."""
+    """The properties of a kind of group: see :func:`group_kinds`."""
 
     @property
     def name(self) -> GroupKind: ...
@@ -152,19 +152,19 @@ class GroupDeclaration:
 
     @property
     def event_name(self) -> str:
-        """The name in KV cache events, vLLM's."""
+        """vLLM's name for this kind in KV cache events."""
 
     @property
     def vllm_spec(self) -> str:
-        """The class of vLLM that describes such groups."""
+        """vLLM's class that describes such groups."""
 
     @property
     def vllm_manager(self) -> str:
-        """The class of vLLM that manages them there."""
+        """vLLM's class that manages such groups."""
 
     @property
     def vllm_attributes(self) -> dict[str, str]:
-        """Attributes of such a class that tell this kind from others of the same class."""
+        """Attributes of vLLM's class that distinguish this kind from others of the same class."""
 
     @property
     def required_sizes(self) -> tuple[str, ...]:
@@ -176,38 +176,40 @@ class GroupDeclaration:
 
     @property
     def prefix_caching(self) -> Literal["always", "optional", "never"]:
-        """Whether blocks take part in prefix caching; ``optional`` unless a group opts out."""
+        """Whether blocks take part in prefix caching. With ``optional``, they do unless a group
+        opts out."""
 
     @property
     def hit_needs(self) -> str:
-        """What of a prefix must be cached for a hit."""
+        """Which part of a prefix must be cached for a hit."""
 
     @property
     def releases(self) -> str:
-        """Which blocks go back to the pool while a request runs; empty for none."""
+        """Which blocks are released while a request runs; empty for none."""
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the reachable-block mask and retention intervals thin out what is cached."""
+        """Whether the reachable-block mask and retention intervals reduce the blocks that are
+        cached."""
 
     @property
     def is_pinned_by_drop(self) -> bool:
-        """Whether what a request still holds is pinned when it gives many blocks back."""
+        """Whether the blocks that a request still holds are pinned when it releases many blocks."""
 
     @property
     def supports_eagle(self) -> bool: ...
     @property
     def mixes_block_sizes(self) -> bool:
-        """Whether such a group can stand beside groups of other block sizes."""
+        """Whether such a group works together with groups of other block sizes."""
 
 def group_kinds() -> tuple[GroupDeclaration, ...]:
     """Return every kind of group that kvoxide manages."""
 
 @final
 class KVCacheConfig:
-    """The pool and its groups: ``num_blocks`` blocks (the null block included) shared by all of
-    ``kv_cache_groups``. ``needs_kv_cache_zeroing`` makes the manager list newly allocated blocks
-    for :meth:`KVCacheManager.take_new_block_ids`."""
+    """The pool and its groups. All of ``kv_cache_groups`` share ``num_blocks`` blocks, including
+    the null block. ``needs_kv_cache_zeroing`` makes the manager list newly allocated blocks for
+    :meth:`KVCacheManager.take_new_block_ids`."""
 
     def __new__(
         cls,
@@ -226,30 +228,31 @@ class KVCacheConfig:
 
 @final
 class Policy:
-    """Which blocks are kept, and in which order they are recycled. The values combine freely;
-    docs/policies.md says where they come from and what they are worth.
+    """Which blocks are kept, and in which order they are allocated again. The values combine
+    freely. docs/policies.md says where they come from and what they do.
 
-    ``retention``: ``"adaptive"`` needs no other value and takes only ``protected_share``: window
-    tails and states are graded by what they are worth, and what is free is evicted in the order
-    that fits the traffic; docs/retention.md has the mechanism. ``"standard"`` is the values below.
+    ``retention``: ``"standard"`` means the values below. ``"adaptive"`` needs no other value and
+    takes only ``protected_share``. It gives window tails and states a value, and evicts free blocks
+    in the order that fits the traffic. docs/retention.md describes the mechanism.
 
-    ``recycle_order``: ``"uncached-first"`` puts freed blocks without a hash at the front of the
-    free queue, ``"fifo"`` puts everything at the back.
+    ``recycle_order``: ``"uncached-first"`` puts released blocks without a hash at the front of the
+    free queue. ``"fifo"`` puts all blocks at the back.
 
     ``reachable_block_mask``: do not cache sliding-window blocks that can never serve a hit.
 
     ``retention_interval`` (tokens): ``None`` keeps the tail of every aligned boundary of a
-    sliding-window group, ``0`` only the latest replayable prompt boundary and shared-prefix
-    junctions, ``n`` one tail per ``n`` tokens besides, ``"auto"`` is 32,768.
+    sliding-window group. ``0`` keeps only the latest prompt boundary that a replay can reach, and
+    shared-prefix boundaries. ``n`` keeps one tail per ``n`` tokens in addition. ``"auto"`` is
+    32,768.
 
-    ``pin_min_drop_size`` (blocks): ``None`` is off. Otherwise a drop of at least that many blocks
-    in a window group pins the cached blocks of the window, and the end of a request pins every
-    cached block it still holds; pinned blocks are recycled last. The source's default is
+    ``pin_min_drop_size`` (blocks): ``None`` is off. Otherwise, if a window group drops at least
+    this many blocks, the cached blocks of the window are pinned. The end of a request pins every
+    cached block that it still holds. Pinned blocks are allocated last. The source's default is
     :data:`DEFAULT_PIN_MIN_DROP_SIZE`.
 
-    ``protected_share`` (of the pool, 0.0 to 1.0), with adaptive retention: blocks that wait with a
-    priority above 50 (:class:`Retention`), at most; ``None`` is 0.25. Raises :class:`ConfigError`
-    for another share, or one without adaptive retention.
+    ``protected_share`` (of the pool, 0.0 to 1.0), with adaptive retention: the most free blocks
+    with a priority above 50 (:class:`Retention`). ``None`` is 0.25. Raises :class:`ConfigError` for
+    another share, or for a share without adaptive retention.
     """
 
     def __new__(
@@ -270,12 +273,12 @@ class Policy:
     def reachable_block_mask(self) -> bool: ...
     @property
     def retention_interval(self) -> int | None:
-        """In tokens; ``"auto"`` reads as 32768."""
+        """The interval in tokens; ``"auto"`` reads as 32768."""
     @property
     def pin_min_drop_size(self) -> int | None: ...
     @property
     def protected_share(self) -> float:
-        """From 0.0 to 1.0; without adaptive retention it has no meaning."""
+        """The share, from 0.0 to 1.0. Without adaptive retention it has no meaning."""
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 DEFAULT_PIN_MIN_DROP_SIZE: int
@@ -284,11 +287,11 @@ DEFAULT_PIN_MIN_DROP_SIZE: int
 class BlockHasher:
     """Computes the chained block hashes of requests, in Rust, with the GIL released.
 
-    ``block_size`` is the tokens per hash. The bytes are those of vLLM's algorithms of these names,
-    32 of sha256 and 16 of xxhash; what is hashed is a pickle or, with ``_cbor``, CBOR. The chain
-    starts at the hash of ``seed``, whose default is the one vLLM uses for sha256. xxhash is not
+    ``block_size`` is the tokens per hash. The bytes equal the bytes of vLLM's algorithms of these
+    names: 32 for sha256 and 16 for xxhash. The hashed data is a pickle or, with ``_cbor``, CBOR.
+    The chain starts at the hash of ``seed``, whose default is vLLM's for sha256. xxhash is not
     collision resistant: SECURITY.md says what that means for tenants that share a cache. Pickles
-    depend on which objects are the same: a request's LoRA name and path are taken for two.
+    depend on which objects are identical. A request's LoRA name and path are taken for two objects.
     """
 
     def __new__(
@@ -307,8 +310,8 @@ class BlockHasher:
 
 @final
 class RequestStatus:
-    """Where a request is in the scheduler; only WAITING and PREEMPTED matter to the manager (the
-    watermark applies to them)."""
+    """The state of a request in the scheduler. Only WAITING and PREEMPTED matter to the manager:
+    the watermark applies to them."""
 
     WAITING: RequestStatus
     RUNNING: RequestStatus
@@ -317,18 +320,19 @@ class RequestStatus:
 
 @final
 class Retention:
-    """What a request asks for its blocks, under ``Policy(retention="adaptive")``: the priorities of
-    TensorRT-LLM's ``KvCacheRetentionConfig``. docs/retention.md says what each means.
+    """How long a request asks to keep its blocks, under ``Policy(retention="adaptive")``. The
+    priorities are the ones of TensorRT-LLM's ``KvCacheRetentionConfig``. docs/retention.md explains
+    each.
 
-    ``priority`` (0 to 100): blocks of a lower one are evicted first; 50 is that of requests without
-    a retention, 0 goes before anything else that is cached, and of those above 50 as many are kept
-    as ``Policy``'s ``protected_share`` allows.
+    ``priority`` (0 to 100): blocks of a lower priority are evicted first. Requests without a
+    retention have 50. Blocks of priority 0 are evicted before any other cached block. The number of
+    free blocks above 50 is limited by ``Policy``'s ``protected_share``.
 
-    ``ttl`` (seconds, more than 0): for how long after its last use by such a request a block has
-    the priority; ``None`` is for ever, and so are more than 49 days. After it, the block counts as
-    of priority 50.
+    ``ttl`` (seconds, more than 0): how long a block has the priority after its last use by such a
+    request. ``None`` means for ever, and so do more than 49 days. After this time, the block counts
+    as of priority 50.
 
-    Raises :class:`RequestError` for a priority or a time that is none.
+    Raises :class:`RequestError` for an invalid priority or time.
     """
 
     def __new__(cls, *, priority: int, ttl: float | None = None) -> Self: ...
@@ -340,15 +344,16 @@ class Retention:
 
 @final
 class Request:
-    """A request as the manager reads it: its tokens (or only their number), its block hashes and
-    how far it is computed. The scheduler owns it and writes the plain attributes.
+    """A request as the manager reads it: its tokens (or only their number), its block hashes, and
+    how many tokens are computed. The scheduler owns it and writes the plain attributes.
 
-    Give ``prompt_token_ids`` (1-d int32, int64 or uint32 array, or a sequence of int) together
-    with ``block_hasher``; or ready-made ``block_hashes`` (a list of equally long bytes, at most
-    32 each, or a 2-d uint8 array, one row per hash block) together with ``num_prompt_tokens``.
-    ``cache_salt`` and ``lora`` (name, path) become part of the hashes and of the events.
+    Give ``prompt_token_ids`` together with ``block_hasher``, or ready-made ``block_hashes``
+    together with ``num_prompt_tokens``. ``prompt_token_ids`` is a 1-d int32, int64 or uint32 array,
+    or a sequence of int. ``block_hashes`` is a list of equally long bytes, at most 32 each, or a
+    2-d uint8 array with one row per hash block. ``cache_salt`` and ``lora`` (name, path) become
+    part of the hashes and of the events.
 
-    Raises :class:`RequestError` for a wrong dtype, shape or combination and
+    Raises :class:`RequestError` for a wrong dtype, shape or combination, and
     :class:`BlockHashError` for hashes of unequal or unusable length.
     """
 
@@ -380,23 +385,23 @@ class Request:
     def block_hashes(self) -> list[bytes]: ...
     @property
     def all_token_ids(self) -> NDArray[np.int64]:
-        """A copy; empty for a request made of ready-made hashes."""
+        """A copy; empty for a request with ready-made hashes."""
     @property
     def skip_reading_prefix_cache(self) -> bool: ...
     @property
     def session_id(self) -> str | None: ...
     num_computed_tokens: int
-    """Tokens whose KV the scheduler counts as computed. Set by the caller."""
+    """Tokens whose KV the scheduler counts as computed. The caller sets it."""
     num_in_flight_tokens: int
-    """Tokens of steps whose output is not processed yet. Set by the caller."""
+    """Tokens of steps whose output is not processed yet. The caller sets it."""
     shared_prefix_boundary: int
-    """Third result of :meth:`KVCacheManager.get_computed_blocks`. Set by the caller."""
+    """Third result of :meth:`KVCacheManager.get_computed_blocks`. The caller sets it."""
     num_preemptions: int
     status: RequestStatus
     def append_output_token_ids(self, token_ids: int | TokenArray | Sequence[int]) -> None:
         """Append generated tokens and hash the blocks they fill."""
     def append_block_hashes(self, block_hashes: Sequence[bytes], num_new_tokens: int) -> None:
-        """For a request made of ready-made hashes: more tokens, and the hashes they fill."""
+        """Add tokens, and the hashes that they fill, to a request with ready-made hashes."""
 
 @final
 class KVCacheBlock:
@@ -408,7 +413,7 @@ class KVCacheBlock:
     def ref_cnt(self) -> int: ...
     @property
     def block_hash(self) -> bytes | None:
-        """Block hash followed by the group id in 4 bytes, big-endian."""
+        """The block hash, followed by the group id in 4 bytes, big-endian."""
     @property
     def block_hash_num_tokens(self) -> int | None: ...
     @property
@@ -418,15 +423,16 @@ class KVCacheBlock:
 
 @final
 class KVCacheBlocks:
-    """Blocks per group, as a look-up or an allocation returned them. Holds ids in Rust; Python
-    objects are made only by the method that is asked for them."""
+    """Blocks per group, the result of a look-up or an allocation. It holds ids in Rust. Only the
+    methods that return Python objects create them."""
 
     @property
     def blocks(self) -> tuple[list[KVCacheBlock], ...]: ...
     def get_block_ids(
         self, allow_none: bool = False, *, group_ids: Sequence[int] | None = None
     ) -> tuple[list[int], ...] | None:
-        """Block ids per group; None if ``allow_none`` and all selected groups are empty."""
+        """Return block ids per group. Return None if ``allow_none`` and all selected groups are
+        empty."""
     def get_block_ids_numpy(
         self, *, group_ids: Sequence[int] | None = None
     ) -> tuple[NDArray[np.int32], ...]: ...
@@ -435,7 +441,7 @@ class KVCacheBlocks:
     def new_empty(self) -> KVCacheBlocks: ...
     def __add__(self, other: KVCacheBlocks, /) -> KVCacheBlocks: ...
     def __len__(self) -> int:
-        """Number of groups."""
+        """Return the number of groups."""
 
 @final
 class BlockStored:
@@ -471,8 +477,8 @@ KVCacheEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
 
 @final
 class PrefixCacheStats:
-    """Look-ups since the last :meth:`KVCacheManager.make_prefix_cache_stats`, as vLLM counts
-    them: a preempted request's repeated look-up is counted apart."""
+    """Look-ups since the last :meth:`KVCacheManager.make_prefix_cache_stats`, counted as in vLLM.
+    Repeated look-ups of a preempted request are counted separately."""
 
     reset: bool
     requests: int
@@ -484,15 +490,15 @@ class PrefixCacheStats:
 
 @final
 class RetentionReport:
-    """What adaptive retention decided since the manager was made, and where its blocks are now.
-    docs/retention.md says how to read it."""
+    """The decisions of adaptive retention since the manager was constructed, and the present state
+    of its blocks. docs/retention.md explains how to read it."""
 
     @property
     def ordering(self) -> Literal["recency", "frequency", "hazard"]:
-        """The ordering in force."""
+        """The scoring function in force."""
     @property
     def in_use_blocks(self) -> int:
-        """Blocks in use. This and the next four are all blocks but the null block."""
+        """Blocks in use. This and the next four add up to all blocks but the null block."""
     @property
     def full_blocks(self) -> int:
         """Free cached blocks of groups that need all of a prefix for a hit."""
@@ -501,7 +507,8 @@ class RetentionReport:
         """Free cached blocks of windows, chunks and states."""
     @property
     def held_blocks(self) -> int:
-        """Those of them that are held for a request that runs, and not counted above."""
+        """Protected tails: blocks of windows, chunks and states that are kept for a running
+        request. They are not counted above."""
     @property
     def empty_blocks(self) -> int:
         """Free blocks without a hash."""
@@ -511,40 +518,40 @@ class RetentionReport:
     def evicted_tail_blocks(self) -> int: ...
     @property
     def prompt_tokens(self) -> int:
-        """Prompt tokens of requests when they got their first slots; those that had generated
-        tokens before are not counted again."""
+        """Prompt tokens of requests when they got their first slots. A request with generated
+        tokens is not counted again."""
     @property
     def hit_tokens(self) -> int:
-        """How many of them were hit."""
+        """How many of the prompt tokens were hit."""
     @property
     def hit_prompt_tokens(self) -> int:
-        """Of these, tokens in blocks that were computed as part of a prompt."""
+        """Hit tokens in blocks that were computed as part of a prompt."""
     @property
     def hit_answer_tokens(self) -> int:
-        """Of these, tokens in blocks with generated tokens; 0 where no group needs all of a prefix
-        for a hit."""
+        """Hit tokens in blocks with generated tokens; 0 if no group needs all of a prefix for a
+        hit."""
     @property
     def sampled_blocks(self) -> int:
-        """Blocks of the sample that requests asked for: they hit or computed them."""
+        """Blocks of the sample that requests used: they hit or computed them."""
     @property
     def sampled_hits(self) -> int:
-        """How many of them they hit."""
+        """How many of the sampled blocks were hit."""
     @property
     def sampled_kept(self) -> dict[str, int]:
-        """How many of them would have been there under each ordering alone, in a pool of as many
-        free blocks; ``"recency"`` is the order of the default. A hit needs tails too, so that it
-        can be more than was hit."""
+        """How many of the sampled blocks each scoring function alone would have kept, in a pool
+        with as many free blocks. ``"recency"`` is the order of the default. A hit needs tails too,
+        so the number can be larger than the hits."""
     @property
     def default_hit_tokens(self) -> int:
-        """Prompt tokens that the default policy would have hit, as near as the sample tells:
-        ``docs/retention.md`` has the error."""
+        """An estimate of the prompt tokens that the default policy would have hit.
+        docs/retention.md states its error."""
     @property
     def is_default_hit_a_limit(self) -> bool:
-        """Whether the default policy may have hit far less, for want of states."""
+        """Whether the default policy may have hit far less, because states were missing."""
 
 @final
 class BlockPool:
-    """The blocks behind a manager."""
+    """The block pool of a manager."""
 
     @property
     def num_gpu_blocks(self) -> int: ...
@@ -552,12 +559,12 @@ class BlockPool:
     def null_block(self) -> KVCacheBlock: ...
     @property
     def blocks(self) -> Sequence[KVCacheBlock]:
-        """Every block, as views made on access."""
+        """Every block. The views are created on access."""
     def get_num_free_blocks(self) -> int:
-        """Free and pinned blocks together."""
+        """Return how many blocks are free, including pinned blocks."""
     def get_num_pinned_blocks(self) -> int: ...
     def get_num_cached_blocks(self) -> int:
-        """Return blocks with at least one hash in the prefix cache."""
+        """Return how many blocks have at least one hash in the prefix cache."""
     def get_usage(self) -> float: ...
     def get_free_block_ids(self) -> NDArray[np.int32]:
         """Return the free queue, front first."""
@@ -575,17 +582,17 @@ class BlockPool:
 
 @final
 class KVCacheManager:
-    """The KV cache manager of a scheduler: vLLM 0.33.0's methods, arguments, results and
-    decisions, with its state in Rust.
+    """The KV cache manager of a scheduler: vLLM 0.33.0's methods, arguments, results and decisions,
+    with its state in Rust.
 
     ``scheduler_block_size`` defaults to the least common multiple of the groups' block sizes,
     ``hash_block_size`` (tokens per block hash) to their greatest common divisor.
     ``max_in_flight_tokens`` (tokens scheduled but not settled) defaults to ``max_model_len``.
-    ``watermark`` is the share of the pool kept free when a waiting request is admitted beside
-    running ones. ``clock`` returns seconds and does not go back; it is asked only where a request
-    has a :class:`Retention` with a ``ttl``. The default is the machine's monotonic clock.
+    ``watermark`` is the share of the pool that stays free when a waiting request is admitted while
+    others run. ``clock`` returns seconds and never goes back. It is called only if a request has a
+    :class:`Retention` with a ``ttl``. The default is the machine's monotonic clock.
 
-    Every method that is given bad input raises and leaves the manager as it was.
+    If a method gets bad input, it raises and leaves the manager unchanged.
     """
 
     def __new__(
@@ -646,7 +653,7 @@ class KVCacheManager:
         self, request: Request, max_cache_hit_length: int | None = None
     ) -> tuple[KVCacheBlocks, int, int]:
         """Return the longest prefix hit: its blocks, its length in tokens, and the shared-prefix
-        boundary (tokens; 0 for none) to write to ``request.shared_prefix_boundary``.
+        boundary. Write the boundary (in tokens; 0 for none) to ``request.shared_prefix_boundary``.
 
         ``max_cache_hit_length`` defaults to ``request.num_tokens - 1``.
         """
@@ -668,8 +675,8 @@ class KVCacheManager:
         has_scheduled_reqs: bool = True,
         skip_zeroing_group_ids: Sequence[int] = ...,
     ) -> KVCacheBlocks | None:
-        """Slots for ``num_new_tokens`` more tokens; the newly allocated blocks, or None if they
-        do not fit."""
+        """Allocate slots for ``num_new_tokens`` more tokens. Return the newly allocated blocks, or
+        None if they do not fit."""
     def free(self, request: Request) -> None: ...
     def remove_skipped_blocks(
         self,
@@ -700,9 +707,8 @@ class KVCacheManager:
         num_tokens_main_model: int | None = None,
         prefill_end: int = 0,
     ) -> int:
-        """Return blocks that leave the free ones when the request is given slots for
-        ``num_tokens``; ``num_tokens_main_model`` of them, all if not given, are the target
-        model's."""
+        """Return how many free blocks are needed to give the request slots for ``num_tokens``.
+        ``num_tokens_main_model`` of the tokens, all if not given, are the target model's."""
     def estimate_cached_tokens(self, request: Request) -> int: ...
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None: ...
     def create_kv_cache_blocks(self, blocks: Sequence[Sequence[KVCacheBlock]]) -> KVCacheBlocks: ...
@@ -712,42 +718,45 @@ class KVCacheManager:
     def take_new_block_ids(self) -> list[int]: ...
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
     def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[KVCacheBlock]]:
-        """Return blocks to copy before the next step, and the blocks of all pairs: each has a
-        reference for its copy, to be given back once that is done."""
+        """Return the blocks to copy before the next step, and the blocks of all pairs. Each of
+        these blocks has a reference for its copy. Release it when the copy is done."""
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
-        """For each request, the states that a connector may read until the request ends: group,
-        block, and the tokens that the state is for."""
+        """Return, for each request, the states that a connector may read until the request ends.
+        Each entry has the group, the block, and the tokens that the state covers."""
     def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]:
         """Return the same for a request that ends now: the states after its last computed token."""
     def retention_report(self) -> RetentionReport | None:
-        """What adaptive retention decided; None with every other policy. Takes time in proportion
-        to the pool, a few nanoseconds a block."""
+        """Return the decisions of adaptive retention, or None with another policy. The call takes a
+        few nanoseconds per block of the pool."""
     def new_step_starts(self) -> None:
-        """A scheduling step starts: states that were cached in the one before are there now."""
+        """Mark the start of a scheduling step. States that were cached in the step before exist
+        from now on."""
     def check_invariants(self) -> None:
-        """Check every invariant of the engine; :class:`InternalError` names what is broken."""
+        """Check every invariant of the engine. :class:`InternalError` names the broken one."""
     def state_digest(self) -> bytes:
-        """32 bytes over the whole state (queues, reference counts, hashes, tables): equal before
-        and after a call that changed nothing."""
+        """Return 32 bytes that identify the whole state: queues, reference counts, hashes and
+        tables. They are equal before and after a call that changed nothing."""
 
 @final
 class HostTier:
-    """Chunks of KV in host memory behind the pool, with the decisions of vLLM's
-    ``CPUOffloadingManager``: which keys are stored in which chunk, and what they push out.
+    """Chunks of KV in host memory, a second tier after the pool. The decisions equal vLLM's
+    ``CPUOffloadingManager``: which keys are stored in which chunk, and which keys are evicted for
+    them.
 
-    A chunk holds the blocks of one key: a block hash, of 32 bytes in all keys of a tier or of 1 to
-    31 in all, and its group in 4 bytes, big-endian. ``store_threshold`` is how often a key is
-    offered before it is stored; from 2 on, offers of the last ``max_tracker_size`` keys are
-    counted. ``log_stats`` keeps the sizes of stores for :meth:`take_store_sizes`.
-    ``vllm_release`` is whose decisions these are.
+    A chunk holds the blocks of one key: a block hash, and its group in 4 bytes, big-endian. In one
+    tier, either all hashes have 32 bytes or all have 1 to 31. ``store_threshold`` is how often a
+    key is offered before it is stored. From 2 on, the offers of the last ``max_tracker_size`` keys
+    are counted. ``log_stats`` keeps the sizes of stores for :meth:`take_store_sizes`.
+    ``vllm_release`` is the release whose decisions the tier makes.
 
-    ``positions`` are the tokens up to the end of each key. Under ``lru`` a request's keys go from
-    the end of the prompt on; a key without a position goes by when it was stored. Iterables of keys
-    are read before anything changes.
+    ``positions`` are the tokens up to the end of each key. Under ``lru``, a request's keys are
+    evicted from the end of the prompt on. A key without a position is ordered by when it was
+    stored. Iterables of keys are read before anything changes.
 
     Raises :class:`ConfigError` for a size below 0, more than 2,147,483,648 chunks or an unknown
-    name, :class:`BlockError` for a key without a group, :class:`BlockHashError` for a hash of 32
-    bytes beside shorter ones, or a longer one, :class:`RequestError` for a position that is none.
+    name, and :class:`BlockError` for a key without a group. Raises :class:`BlockHashError` for a
+    hash of 32 bytes together with shorter ones, and for a longer hash. Raises :class:`RequestError`
+    for an invalid position.
     """
 
     def __new__(
@@ -770,95 +779,101 @@ class HostTier:
         """Chunks without a key."""
     @property
     def num_allocated_chunks(self) -> int:
-        """Ids of chunks given out since the last reset, also those that are free again."""
+        """Ids of chunks that were used since the last reset, including chunks that are free
+        again."""
     @property
     def num_evictable_chunks(self) -> int:
-        """Chunks that can be loaded and are not loaded now."""
+        """Chunks that can be loaded and are not being loaded now."""
     @property
     def num_pending_chunks(self) -> int:
         """Chunks that are being stored."""
     def lookup(self, key: bytes) -> Literal["miss", "hit", "hit_pending"]:
-        """Return whether ``key`` can be loaded; pending, it is being stored."""
+        """Return whether ``key`` can be loaded. ``hit_pending`` means that it is being stored."""
     def lookup_prefix(self, keys: Iterable[bytes]) -> int | None:
-        """Return how many of ``keys`` have a chunk, from the first one on up to one that has none;
-        ``None`` if one of these chunks is pending."""
+        """Return how many of ``keys`` have a chunk, counted from the first key to the first without
+        a chunk. Return ``None`` if one of these chunks is pending."""
     def lookup_window(self, keys: Iterable[bytes], window: int, first_window: int) -> int | None:
-        """Return the end of the last run of ``window`` keys that have a chunk; the run at the end
-        of ``keys`` has to have ``first_window``. Without one it is the end of the run at the start,
-        0 if there is none. ``None`` if a chunk of the run is pending."""
+        """Return the end of the last run of ``window`` keys that have a chunk. For the run at the
+        end of ``keys``, ``first_window`` keys are enough. Without such a run, return the end of the
+        run at the start, 0 if there is none. Return ``None`` if a chunk of the run is pending."""
     def set_loading(self, keys: Iterable[bytes], is_loading: bool) -> None:
-        """Note that ``keys`` are being loaded, for others to wait, or are no more. Keys without a
-        chunk are passed over, and nothing is noted of a chunk that is freed."""
+        """Note that ``keys`` are being loaded, or no longer are, so that other requests can wait.
+        Ignore keys without a chunk. A note ends when the chunk is freed."""
     def is_any_loading(self, keys: Iterable[bytes]) -> bool:
         """Return whether one of ``keys`` is noted as being loaded."""
     @property
     def num_loading_keys(self) -> int:
         """Keys that are noted as being loaded."""
     def start_request(self, request: HostRequest) -> None:
-        """Make ``request`` one of this tier, as the first call with keys does too."""
+        """Make ``request`` a request of this tier. The first call with keys does this too."""
     def prepare_load(
         self,
         request: HostRequest,
         keys: Iterable[bytes],
         positions: dict[bytes, int] | None = None,
     ) -> NDArray[np.int32]:
-        """Return the chunks of ``keys``, which stay until :meth:`complete_load`.
+        """Return the chunks of ``keys``. They stay until :meth:`complete_load`.
 
-        Raises :class:`RequestError` for a key that cannot be loaded, or that an ended ``request``
-        did not see before.
+        Raises :class:`RequestError` for a key that cannot be loaded, or for a key that an ended
+        ``request`` did not see before.
         """
     def complete_load(self, keys: Iterable[bytes]) -> None:
-        """Raises :class:`RequestError` for a key that is not being loaded."""
+        """End a load. Raises :class:`RequestError` for a key that is not being loaded."""
     def prepare_store(
         self,
         request: HostRequest,
         keys: Iterable[bytes],
         positions: dict[bytes, int] | None = None,
     ) -> HostStorePlan | None:
-        """Which of ``keys`` are to be stored where; ``None`` if there is no room. Nothing that is
-        offered is evicted.
+        """Return which of ``keys`` are to be stored where; ``None`` if there is no room. No offered
+        key is evicted.
 
-        Raises :class:`RequestError` for a key that is offered twice, or that an ended ``request``
-        did not see before."""
+        Raises :class:`RequestError` for a key that is offered twice, or for a key that an ended
+        ``request`` did not see before.
+        """
     def complete_store(self, keys: Iterable[bytes], success: bool = True) -> None:
-        """``keys`` can be loaded, or are gone if ``success`` is false. Keys that are not being
-        stored are passed over."""
+        """End a store. ``keys`` can be loaded from now on; if ``success`` is false, they are
+        removed. Ignore keys that are not being stored."""
     def touch(self, keys: Iterable[bytes]) -> None:
         """Use ``keys``, the last one first."""
     def finish_request(
         self, request: HostRequest, positions: dict[bytes, int] | None = None
     ) -> None:
-        """What ``request`` saw counts as used once, now. ``positions`` of other keys are passed
-        over."""
+        """Count every key that ``request`` saw as used once, now. Ignore ``positions`` of other
+        keys."""
     def reset(self) -> None:
-        """Free all chunks, those in transfers too. Counts of offers stay."""
+        """Free all chunks, also chunks in transfers. Counts of offers stay."""
     def take_events(self) -> list[HostEvent]: ...
     def take_num_skipped(self) -> int:
-        """Keys that were offered and not stored since the last call, as they were offered too
-        seldom."""
+        """Return how many keys were offered and not stored since the last call, because they were
+        offered too seldom."""
     def take_store_sizes(self) -> list[int]:
-        """Chunks that each store asked for since the last call, those without room too."""
+        """Return the chunks that each store since the last call asked for, including stores that
+        found no room."""
     def get_chunks(self) -> dict[bytes, tuple[int, int | None]]:
-        """Return the chunk of each key with its loads, ``None`` while it is pending; in no
-        order."""
+        """Return the chunk of each key with its number of loads, ``None`` while it is pending. The
+        order has no meaning."""
     def get_lru_order(self) -> list[bytes] | None:
-        """Return the evictable keys, the first to go first; ``None`` under ``arc``."""
+        """Return the evictable keys in the order of eviction; ``None`` under ``arc``."""
     def get_arc_lists(
         self,
     ) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes], float] | None:
-        """T1, T2, B1 and B2, the oldest key first, and the target of T1; ``None`` under ``lru``."""
+        """Return T1, T2, B1 and B2, the oldest key first, and the target of T1; ``None`` under
+        ``lru``."""
     def get_tracked_offers(self) -> dict[bytes, int]:
-        """How often each tracked key was offered, the one offered longest ago first."""
+        """Return how often each tracked key was offered. The key that was offered longest ago comes
+        first."""
 
 @final
 class HostRequest:
-    """What a request saw of a :class:`HostTier`. It starts anew in another and after a reset."""
+    """The keys of a :class:`HostTier` that a request saw. In another tier and after a reset, it
+    starts anew."""
 
     def __new__(cls) -> Self: ...
 
 @final
 class HostStorePlan:
-    """What :meth:`HostTier.prepare_store` found."""
+    """The result of :meth:`HostTier.prepare_store`."""
 
     @property
     def keys(self) -> Sequence[bytes]:
@@ -890,7 +905,7 @@ class KVCacheBlockCopy:
     def __hash__(self) -> int: ...
 
 class PickleError(KvoxideError, ValueError):
-    """The bytes of a pickled trace or result are damaged, or of another kvoxide."""
+    """The bytes of a pickled trace or result are damaged, or were written by another kvoxide."""
 
 class TraceError(KvoxideError, ValueError):
     """A damaged line of a trace. ``field`` is the JSON field at fault ("" for the line)."""
@@ -899,14 +914,20 @@ class TraceError(KvoxideError, ValueError):
 
 @final
 class Trace:
-    """Requests of a trace in arrival order, held in Rust. ``tokens_per_id`` is what each of their
-    ``hash_ids`` stands for; ``None`` to find out from the lengths. Traces can be pickled for
-    processes of the same kvoxide; :class:`PickleError` says that the bytes are damaged. ``format``
-    is one of :meth:`formats`; ``None`` to find out from the lines. ``time_unit`` (s, ms, us or ns)
-    is the unit of times that are numbers; ``None`` to infer it in :meth:`finish`. ``columns`` names
-    the columns or fields of a table or of JSON lines by what they are: ``input`` and ``output``
-    (tokens), and perhaps ``time``, ``session``, ``prefix`` (tokens at the start of a prompt that
-    its session had before), ``ids`` and ``block_size``. Raises :class:`ConfigError`."""
+    """Requests of a trace in arrival order, held in Rust.
+
+    ``tokens_per_id`` is how many tokens each of the ``hash_ids`` means; ``None`` infers it from the
+    lengths. ``format`` is one of :meth:`formats`; ``None`` infers it from the lines. ``time_unit``
+    (s, ms, us or ns) is the unit of times that are numbers; ``None`` infers it in :meth:`finish`.
+
+    ``columns`` names the columns or fields of a table or of JSON lines by their meaning: ``input``
+    and ``output`` (tokens), and optionally ``time``, ``session``, ``prefix``, ``ids`` and
+    ``block_size``. ``prefix`` is how many tokens at the start of a prompt its session had before.
+    Raises :class:`ConfigError`.
+
+    Traces can be pickled for processes of the same kvoxide. :class:`PickleError` says that the
+    bytes are damaged.
+    """
 
     def __new__(
         cls,
@@ -920,29 +941,33 @@ class Trace:
     def formats() -> list[str]: ...
     @staticmethod
     def describe_formats() -> list[tuple[str, str, str, str, bool]]:
-        """Return each format's name, what it is, what makes a file one of it, an example, and
-        whether it is played; others are recognised and refused with a reason."""
+        """Return for each format its name, a description, how a file of it is recognised, an
+        example, and whether it is played. Other formats are recognised and refused with a
+        reason."""
     def read_columns(self, names: list[str]) -> list[str]:
-        """Return those of a table's columns that are read. Raises :class:`TraceError` for a table
-        of no known format; the message suggests ``--columns``."""
+        """Return the columns of a table that are read. Raises :class:`TraceError` for a table of no
+        known format; the message suggests ``--columns``."""
     @property
     def format(self) -> str | None:
         """The format of the lines, once it is known."""
     @property
     def notes(self) -> list[str]:
-        """What of the lines is not played as might be expected."""
+        """Notes on lines that are played differently from what a user may expect."""
     def find_format(self, lines: list[bytes]) -> bool:
-        """Find the format out from the first lines, unless it is known. Returns whether each is
-        read on its own; else the file is one JSON value."""
+        """Infer the format from the first lines, unless it is known. Return whether each line is
+        read on its own; otherwise the file is one JSON value."""
     def push_line(self, line: bytes) -> None:
-        """One line of the trace's format. Raises :class:`TraceError`, also for as many
-        ids as do not go with the lines before; the trace is then as before."""
+        """Add one line of the trace's format. Raises :class:`TraceError`, also if the number of ids
+        does not fit the lines before. The trace is then unchanged."""
     def finish(self, *, leave_out: bool = False) -> int:
-        """End the reading of lines. Infers the unit of times that are numbers, unless it was given
-        or is sure; until then they are in the format's default unit. Puts the requests in order of
-        time. Raises :class:`TraceError` if a request waits for a ``request_id`` of no line, or for
-        itself by way of others, or if a table ends within quotes; with ``leave_out``, such requests
-        and those that wait for them are left out. Returns how many were."""
+        """End the reading of lines, and return how many requests were left out.
+
+        Infers the unit of times that are numbers, unless it was given or is sure. Until then they
+        are in the format's default unit. Puts the requests in order of time. Raises
+        :class:`TraceError` if a request waits for a ``request_id`` of no line, or for itself
+        through others, or if a table ends within quotes. With ``leave_out``, such requests and the
+        requests that wait for them are left out instead.
+        """
     def push_prompt(
         self,
         prompt_token_ids: TokenArray | Sequence[int],
@@ -951,7 +976,7 @@ class Trace:
         arrival: float | None = None,
         retention: Retention | None = None,
     ) -> None:
-        """A request with a prompt of tokens; ``arrival`` is in seconds, on any clock."""
+        """Add a request with a prompt of tokens. ``arrival`` is in seconds, on any clock."""
 
     def __len__(self) -> int: ...
     @property
@@ -960,26 +985,26 @@ class Trace:
     def num_output_tokens(self) -> int: ...
     @property
     def tokens_per_id(self) -> int:
-        """Tokens that an id stands for: 512, as in Mooncake's traces, wherever the lengths allow
-        it, else the only number that they allow, or the only power of two. Raises
-        :class:`TraceError` where they do not tell."""
+        """How many tokens an id means. It is 512, as in Mooncake's traces, if the lengths allow it.
+        Otherwise it is the only number that they allow, or the only power of two. Raises
+        :class:`TraceError` if the lengths do not determine it."""
     @property
     def may_be_mooncakes(self) -> bool:
-        """Whether 512 tokens per id go with every request."""
+        """Whether 512 tokens per id fit every request."""
     def start_part(self, delay: float = 0.0, instance: int | None = None) -> None:
-        """Lines and prompts from now on came ``delay`` seconds later than they say, their
-        ``hash_ids`` are others than equal ones before, as of another server, and ``instance`` (0 to
-        1,023) served them. Raises :class:`ConfigError` for what is outside."""
+        """Begin a part of the trace. Its lines and prompts came ``delay`` seconds later than they
+        say. Its ``hash_ids`` differ from equal ids before, as if from another server. ``instance``
+        (0 to 1,023) served it. Raises :class:`ConfigError` for values outside these ranges."""
     def start_schedule(self) -> None:
-        """Begin the steps of the server that recorded the current part, which starts with an empty
-        cache."""
+        """Begin the steps of the server that recorded the current part. The server starts with an
+        empty cache."""
     def push_schedule(self, line: bytes) -> None:
         """Add a line of the current part's steps, or a reset of its prefix cache. Raises
         :class:`TraceError` for another line, and in a part without :meth:`start_schedule`."""
     @property
     def has_schedule(self) -> bool:
         """Whether every request has its steps, and the servers of each instance ran one after the
-        other; see ``follows_schedule`` of :class:`Simulation`."""
+        other. See ``follows_schedule`` of :class:`Simulation`."""
     @property
     def num_resets(self) -> int:
         """Recorded resets of the prefix cache."""
@@ -987,30 +1012,34 @@ class Trace:
     def num_skipping_requests(self) -> int:
         """Requests that do not read the prefix cache."""
     def sort_by_arrival(self) -> None:
-        """Put the requests in the order of their arrival; equal ones, and those without one, keep
-        theirs."""
+        """Put the requests in the order of their arrival. Equal ones, and requests without an
+        arrival, keep their order."""
     def truncate(self, num_requests: int) -> None: ...
     @property
     def has_answers(self) -> bool:
         """Whether a line has ``output_hash_ids``, or :meth:`return_answers` found an output."""
     @property
     def num_follow_ups(self) -> int | None:
-        """Requests that continue the conversation of an earlier one; None where no line names a
+        """Requests that continue the conversation of an earlier one. None if no line names a
         conversation (``session_id``, or ``chat_id`` and ``parent_chat_id``)."""
     @property
     def counts_from_zero(self) -> bool:
-        """Whether the ids of every prompt are 0, 1, 2 and so on, though not all prompts are the
-        same or of one session: they may count the blocks of each prompt."""
+        """Whether the ids of every prompt are 0, 1, 2 and so on, although the prompts differ and
+        are not of one session. Then they may count the blocks of each prompt."""
     @property
     def num_restarts(self) -> tuple[int, int]:
-        """How many prompts do not begin with the first whole id of the one before in their session,
-        and how many have one."""
+        """How many prompts do not begin with the first whole id of the previous prompt in their
+        session, and how many have a previous prompt."""
     def return_answers(self) -> int:
-        """Take each output, but for its last token, from the first later prompt of its conversation
-        that begins with all whole ``hash_ids`` of the request's prompt (of several such prompts the
-        longest) and is long enough for the output. Returns how many were found: 0, and nothing
-        changes, where :attr:`has_answers`. Raises :class:`TraceError` where no line names a
-        conversation. No request can be added any more."""
+        """Infer each output, except its last token, from a later prompt, and return how many were
+        found.
+
+        kvoxide uses the first later prompt of the conversation that begins with all whole
+        ``hash_ids`` of the request's prompt and is long enough for the output. For several requests
+        whose prompts it begins with, the longest one counts. If :attr:`has_answers`, the result is
+        0 and nothing changes. Raises :class:`TraceError` if no line names a conversation.
+        Afterwards no request can be added.
+        """
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
     @classmethod
     def _from_bytes(cls, bytes: bytes) -> Self: ...
@@ -1019,16 +1048,19 @@ class Trace:
 class Simulation:
     """One run of a trace through a manager, scheduled as vLLM would.
 
-    At most ``concurrency`` requests run; a step schedules at most ``max_batched_tokens`` tokens:
-    one per decoding request, chunks of prompts for the rest, in arrival order; when blocks run
-    out, the newest running request is preempted. ``num_blocks=None`` is the pool that never
-    evicts. Requests whose index (0-based) is below ``report_from`` warm the cache: they are left
-    out of the counts of requests and tokens, but not of evictions, preemptions, steps and times,
-    and they are in ``per_request``. ``bound`` asks for the results' ``bound_...`` too. With
-    ``serving``, time passes: requests arrive and wait, and there may be several instances, each
-    with ``num_blocks`` and ``concurrency`` of its own. With ``follows_schedule``, requests run in
-    the steps that the trace's servers recorded, each in its instance. ``rules`` are what a recorded
-    server's scheduler told its manager, by the names of the recording's header.
+    At most ``concurrency`` requests run. A step schedules at most ``max_batched_tokens`` tokens:
+    one per decoding request, and chunks of prompts for the rest, in arrival order. When blocks run
+    out, the newest running request is preempted. ``num_blocks=None`` is a pool that never evicts.
+
+    Requests whose index (0-based) is below ``report_from`` warm the cache. They do not count in the
+    counts of requests and tokens. They do count in evictions, preemptions, steps and times, and
+    they are in ``per_request``.
+
+    ``bound`` asks for the results' ``bound_...`` too. With ``serving``, time passes: requests
+    arrive and wait, and there may be several instances, each with its own ``num_blocks`` and
+    ``concurrency``. With ``follows_schedule``, requests run in the steps that the trace's servers
+    recorded, each in its instance. ``rules`` are the settings that a recorded server's scheduler
+    gave its manager, by the names of the recording's header.
     """
 
     def __new__(
@@ -1047,24 +1079,28 @@ class Simulation:
         rules: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def run(self) -> SimulationResult:
-        """Run to the end with the GIL released. Raises :class:`ConfigError` for a pool too small
-        for the null block and one block, for a request without a time of arrival, or which waits
-        for one that never comes, where the trace's times are played, and for a bound of several
-        instances; KeyboardInterrupt if :meth:`cancel`
-        was called."""
+        """Run to the end with the GIL released.
+
+        Raises :class:`ConfigError` for a pool too small for the null block and one block, and for a
+        bound of several instances. If the trace's times are played, also raises it for a request
+        without a time of arrival, and for a request that waits for one that never comes. Raises
+        KeyboardInterrupt if :meth:`cancel` was called.
+        """
     def cancel(self) -> None:
         """Stop a run in another thread at its next step."""
     def progress(self) -> int:
-        """Return requests finished so far; may be called from another thread during :meth:`run`."""
+        """Return how many requests have finished so far. Another thread may call this during
+        :meth:`run`."""
 
 @final
 class StepTime:
-    """How long a step takes, in seconds: ``base``, and ``prefill`` more for each token of a prompt
-    (or of what a preempted request computes again), ``context`` for each token that was computed
-    before and is attended to, ``running`` for each request in the step.
+    """How long a step takes, in seconds. ``base`` counts once. ``prefill`` counts for each token of
+    a prompt, and for each token that a preempted request computes again. ``context`` counts for
+    each token that was computed before and is attended to. ``running`` counts for each request in
+    the step.
 
     Defaults are round figures for a dense model of 8 billion parameters in bfloat16 on one H200.
-    Raises :class:`ConfigError` for times below 0 or above a day, and for steps that take none.
+    Raises :class:`ConfigError` for times below 0 or above a day, and for steps that take no time.
     """
 
     def __new__(
@@ -1085,12 +1121,16 @@ class StepTime:
 class Serving:
     """How time passes in a run.
 
-    Requests arrive at the trace's times, ``speed`` seconds of the trace in a second; with
-    ``speed=None`` as soon as fewer are under way than may run. Each goes to one of ``instances``
-    as ``router`` says: round-robin, least-loaded (as vLLM's data-parallel engines; ``pressure``,
-    6), session, recorded (whatever :meth:`Trace.start_part` says served them), prefix (NVIDIA
-    Dynamo's cost; ``overlap``, 1) or scored (as llm-d; ``prefix``, 3,
-    ``queue``, 2, ``cache``, 2). ``weights`` are other values than these.
+    Requests arrive at the trace's times, ``speed`` seconds of the trace in a second. With
+    ``speed=None``, a request arrives as soon as another may run. ``router`` chooses one of
+    ``instances`` for each request. ``weights`` replace the default weights of the router:
+
+    - round-robin
+    - least-loaded (as vLLM's data-parallel engines; ``pressure``, 6)
+    - session
+    - recorded (the instance that :meth:`Trace.start_part` names)
+    - prefix (NVIDIA Dynamo's cost; ``overlap``, 1)
+    - scored (as llm-d; ``prefix``, 3, ``queue``, 2, ``cache``, 2)
 
     Raises :class:`ConfigError` for a speed outside 0.001 to 1,000,000, instances outside 1 to
     1,024, and routers or weights that do not exist.
@@ -1115,21 +1155,21 @@ class Serving:
 @final
 class ServingResult:
     total: InstanceResult
-    """All instances together; rates and shares are of the time of all."""
+    """All instances together. Rates and shares refer to the time of all."""
     instances: list[InstanceResult]
     instance_of: NDArray[np.int64]
     """Shape (requests in the trace,): the instance of each, from 0."""
     moments: NDArray[np.float64]
     """Shape (requests in the trace, 3): when each arrived, had its first token and its last, in
-    seconds since the first arrival; nan where there is no token."""
+    seconds since the first arrival; nan if there is no token."""
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
     @classmethod
     def _from_bytes(cls, bytes: bytes) -> Self: ...
 
 @final
 class InstanceResult:
-    """What an instance did, or all of them. Times are in seconds; rejected requests and those that
-    warm the cache are in no count of requests and tokens."""
+    """The figures of one instance, or of all together. Times are in seconds. Rejected requests and
+    requests that warm the cache are in no count of requests and tokens."""
 
     requests: int
     prompt_tokens: int
@@ -1147,8 +1187,8 @@ class InstanceResult:
     time_to_first_token: tuple[float, float, float] | None
     """p50, p90 and p99 of the time from arrival to the first token; None without any token."""
     time_between_tokens: tuple[float, float, float] | None
-    """The same of the time from one token of a request to its next, of all of them, at most 0.1 %
-    too long; None where no request has two tokens."""
+    """The same for the time from one token of a request to its next, over all of them, at most 0.1
+    % too long. None if no request has two tokens."""
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
     @classmethod
     def _from_bytes(cls, bytes: bytes) -> Self: ...
@@ -1156,7 +1196,7 @@ class InstanceResult:
 @final
 class SimulationResult:
     serving: ServingResult | None
-    """What the clock showed; None where no time passed."""
+    """The figures of the clock; None if no time passed."""
     requests: int
     rejected_requests: int
     """Requests that can never fit the pool and were skipped."""
@@ -1165,21 +1205,22 @@ class SimulationResult:
     hit_tokens: int
     """Prompt tokens found cached when each request was first admitted."""
     hit_answer_tokens: int | None
-    """Of these, tokens in blocks with generated tokens; None but for adaptive retention."""
+    """Hit tokens in blocks with generated tokens; None without adaptive retention."""
     loss_tokens: list[int]
-    """Prompt tokens that were not found, by why: a block of full attention was evicted; a window's
-    blocks or a state was; nothing that would have served a hit was ever cached; nobody had computed
-    them, or no hit could end behind them. With ``hit_tokens``, all of ``prompt_tokens``."""
+    """Prompt tokens that were not found, by reason: a block of full attention was evicted; a
+    window's blocks or a state was evicted; nothing that would have served a hit was ever cached; no
+    request had computed them, or no hit could end after them. With ``hit_tokens`` they add up to
+    ``prompt_tokens``."""
     losses_per_request: NDArray[np.int64]
-    """Shape (requests in the trace, 4): the same for each of them; -1 for a rejected request."""
+    """Shape (requests in the trace, 4): the same for each request; -1 for a rejected request."""
     bound_hit_tokens: int | None
-    """Prompt tokens that a policy which knows the future could hit under this run's schedule; at
-    least ``hit_tokens``. ``docs/replay.md`` says what is assumed. None if it was not asked for."""
+    """Prompt tokens that a policy which knows the future could hit under this run's schedule, at
+    least ``hit_tokens``. docs/replay.md states the assumptions. None if it was not asked for."""
     bound_per_request: NDArray[np.int64] | None
-    """Shape (requests in the trace,): what each of them contributes, -1 if it does not count. One
-    may hit less so that others hit more, so only the sum is a bound."""
+    """Shape (requests in the trace,): the contribution of each request, -1 if it does not count.
+    One may hit less so that others hit more, so only the sum is a bound."""
     bound_seconds: float | None
-    """Time that finding the bound took."""
+    """Time that it took to compute the bound."""
     evictions: int
     """Cached blocks that lost their hash to reuse."""
     preemptions: int
@@ -1194,22 +1235,23 @@ class SimulationResult:
     """The same for a whole step's calls into the manager."""
     wall_seconds: float
     per_request: NDArray[np.int64]
-    """Shape (requests in the trace, 4): prompt_tokens, output_tokens, hit_tokens, preemptions;
+    """Shape (requests in the trace, 4): prompt_tokens, output_tokens, hit_tokens, preemptions.
     hit_tokens is -1 for a rejected request."""
     timeline: NDArray[np.float64]
     """Shape (at most 1000, 4): requests finished, used share, cached share and pinned share of
     the pool, sampled evenly over the run."""
     retention_timeline: NDArray[np.float64]
-    """Shape (at most 100, 10), sampled evenly over the run: requests finished; prompt tokens and
-    hit tokens of the requests admitted so far; shares of the pool, which are 1 together: in use,
-    free and cached for full attention, for windows and states, recycled last (held or pinned), free
-    without a hash; evicted blocks of full attention, and of windows and states, so far. Empty for
-    the pool that never evicts where no group has states."""
+    """Shape (at most 100, 10), sampled evenly over the run. The first three columns: requests
+    finished, prompt tokens and hit tokens of the requests admitted so far. The next five are shares
+    of the pool that add up to 1: in use, free and cached for full attention, free and cached for
+    windows and states, allocated last (protected or pinned), free without a hash. The last two:
+    evicted blocks so far, of full attention, and of windows and states. Empty for the pool that
+    never evicts, unless a group has states."""
     default_hit_tokens: int | None
     """Prompt tokens that the default policy would have hit, as adaptive retention estimates it in a
     server; None for other policies and for several instances."""
     orderings: list[str | None]
-    """The ordering in force at each of those points; None but for adaptive retention."""
+    """The scoring function in force at each of these points; None without adaptive retention."""
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
     @classmethod
     def _from_bytes(cls, bytes: bytes) -> Self: ...

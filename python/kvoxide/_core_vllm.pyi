@@ -1,7 +1,7 @@
-"""What :mod:`kvoxide.vllm` alone uses of the compiled module.
+"""The part of the compiled module that only :mod:`kvoxide.vllm` uses.
 
-There is no file of this name: :mod:`kvoxide._core` makes this module when it is imported. Token
-counts and positions are in tokens, block counts and ids in blocks. Block id 0 is the null block.
+There is no file of this name: importing :mod:`kvoxide._core` creates this module. Token counts and
+positions are in tokens, block counts and ids in blocks. Block id 0 is the null block.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from kvoxide._core import HashAlgorithm, KVCacheConfig, Policy, RetentionReport
 @final
 class VllmBlock:
     """A view of one block of a :class:`VllmManager`, with the attributes of vLLM's
-    ``KVCacheBlock``. ``ref_cnt`` is written through, to the count alone. When another attribute is
-    set, vLLM's own objects replace the engine first; then the view passes everything on to vLLM's
-    object."""
+    ``KVCacheBlock``. Setting ``ref_cnt`` changes the engine's count and nothing else. Setting
+    another attribute first replaces the engine by vLLM's own objects. Then the view delegates
+    everything to vLLM's object."""
 
     ref_cnt: int
     _block_hash: Any
@@ -55,18 +55,18 @@ class VllmBlockSequence:
 
 @final
 class VllmFreeWalk:
-    """Free blocks, one after the other, as the queue is when each is asked for."""
+    """Iterates over the free blocks, and reads the queue anew for each."""
 
     def __iter__(self) -> VllmFreeWalk: ...
     def __next__(self) -> VllmBlock: ...
 
 @final
 class VllmKeeper:
-    """Lets the views of blocks go with the pool that has it."""
+    """Keeps the views of blocks alive as long as the pool that holds it."""
 
 @final
 class VllmQueueEnd:
-    """What stands before the first block of the free queue, or behind the last one."""
+    """The sentinel before the first block of the free queue, or after the last one."""
 
     @property
     def block_id(self) -> int: ...
@@ -85,7 +85,7 @@ class VllmQueueEnd:
 
 @final
 class VllmBlocks:
-    """Blocks per group, with the interface of vLLM's ``KVCacheBlocks``; equal to whatever has
+    """Blocks per group, with the interface of vLLM's ``KVCacheBlocks``. Equal to every object with
     equal ``blocks``."""
 
     @property
@@ -97,10 +97,12 @@ class VllmBlocks:
     def get_unhashed_block_ids(self) -> list[int]: ...
     def get_unhashed_block_ids_all_groups(self) -> list[list[int]]: ...
     def first_unhashed(self, group: int, start: int, end: int, or_hashed: bool) -> int:
-        """Return the place of the first block of ``group`` from ``start`` to before ``end`` that is
-        not the null block and, unless ``or_hashed``, has no hash; else ``end``."""
+        """Return the position of the first block of ``group``, from ``start`` to before ``end``,
+        that is not the null block and has no hash. With ``or_hashed`` it may have a hash. Return
+        ``end`` if there is none."""
     def block_ids_of(self, group: int, start: int, end: int) -> NDArray[np.int32]:
-        """Return the ids of ``group`` from ``start`` to before ``end``, where there are so many."""
+        """Return the ids of ``group`` from ``start`` to before ``end``, as far as there are
+        blocks."""
     def new_empty(self) -> VllmBlocks: ...
     def __add__(self, other: Any, /) -> VllmBlocks: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -108,28 +110,29 @@ class VllmBlocks:
 
 @final
 class VllmBlockNumbers:
-    """Numbers for block hashes from 0 on, in the order in which the hashes first appear.
+    """Numbers block hashes from 0, in the order in which the hashes first appear.
 
-    Kept are the hashes seen last, at least ``per_generation`` (3,670,016) and at most twice as
-    many, in 20 to 40 bytes each; one that comes back later has another number. Raises
-    ``ValueError`` for 0."""
+    It remembers the hashes that it saw last, at least ``per_generation`` (3,670,016) and at most
+    twice as many, in 20 to 40 bytes each. A hash that comes back later gets another number. Raises
+    ``ValueError`` for 0.
+    """
 
     def __new__(cls, per_generation: int = ...) -> Self: ...
     def __len__(self) -> int:
-        """Hashes that are known."""
+        """Return how many hashes are known."""
     def of_request(
         self, hashes: list[bytes], num_known: int, num_prompt: int
     ) -> tuple[bytes, bytes]:
-        """Return the numbers of a prompt of ``num_prompt`` blocks and of those behind it, as two
-        arrays in JSON: those of the first ``num_known`` hashes, then, for blocks of the prompt that
-        are left, numbers of their own."""
+        """Return the numbers of a prompt of ``num_prompt`` blocks, and of the blocks after it, as
+        two arrays in JSON. The first ``num_known`` hashes have the numbers of their hashes. The
+        other blocks of the prompt get unique numbers."""
 
 @final
 class VllmBlockHasher:
-    """Hashes blocks of vLLM's requests for :mod:`kvoxide.vllm`; long calls release the GIL.
+    """Hashes blocks of vLLM's requests for :mod:`kvoxide.vllm`. Long calls release the GIL.
 
-    ``block_size`` is the tokens per hash; each hash covers ``num_lookahead_tokens`` tokens behind
-    its block too. Raises :class:`ConfigError` for a block size below 1 or an unknown algorithm.
+    ``block_size`` is the tokens per hash. Each hash also covers ``num_lookahead_tokens`` tokens
+    after its block. Raises :class:`ConfigError` for a block size below 1 or an unknown algorithm.
     """
 
     def __new__(
@@ -143,34 +146,35 @@ class VllmBlockHasher:
         num_blocks: int,
         keys: list[Any] | None = None,
     ) -> list[bytes]:
-        """Return the hashes of ``num_blocks`` blocks of the list ``tokens`` from token ``start``
-        on, or of fewer: the list ends before the first block that cannot be encoded exactly as vLLM
-        does, or whose tokens or lookahead tokens are missing.
+        """Return the hashes of ``num_blocks`` blocks of the list ``tokens``, from token ``start``
+        on. The result is shorter if a block cannot be encoded exactly as vLLM does, or lacks tokens
+        or lookahead tokens. It ends before this block.
 
-        ``parent`` is the hash before the first block. ``keys`` has the extra keys of each block,
-        the last ones being those of all blocks behind it too.
+        ``parent`` is the hash before the first block. ``keys`` has the extra keys of each block.
+        Its last entry also holds for all blocks after it.
         """
     def hash_prompt(
         self, parent: Any, tokens: Any, num_blocks: int, keys: list[Any] | None = None
     ) -> tuple[list[bytes], VllmMadeHashes | None]:
-        """:meth:`hash_blocks` from token 0 on, and many hashes of 32 bytes in Rust too."""
+        """Return :meth:`hash_blocks` from token 0 on. Many hashes of 32 bytes are also kept in
+        Rust."""
 
 @final
 class VllmMadeHashes:
-    """Hashes of a prompt in Rust, which a request's ``_kvoxide_chain_end`` has for
+    """Hashes of a prompt in Rust. A request's ``_kvoxide_chain_end`` has them for
     :class:`VllmManager` and :class:`VllmRequestKeys`. A pickle of it is ``None``."""
 
     def __len__(self) -> int: ...
 
 @final
 class VllmEventClasses:
-    """vLLM's event classes, and what else of vLLM decides what events look like.
+    """vLLM's event classes, and the other parts of vLLM that decide the content of events.
 
-    ``removed`` is called with the block hashes, the medium and the group, in this order, and
-    ``embedded_keys`` with a request that has prompt embeddings, the first token of each block, the
-    tokens per block, the lookahead tokens, and the first multimodal input to look at; it returns
-    the extra keys of each block as events publish them. ``envs`` has vLLM's environment variables
-    as attributes.
+    ``removed`` is called with the block hashes, the medium and the group, in this order.
+    ``embedded_keys`` is called with a request that has prompt embeddings, the first token of each
+    block, the tokens per block, the lookahead tokens, and the first multimodal input to look at. It
+    returns the extra keys of each block as events publish them. ``envs`` has vLLM's environment
+    variables as attributes.
     """
 
     def __new__(
@@ -190,18 +194,20 @@ class VllmEvents:
     def as_vllm(
         self, classes: VllmEventClasses, request: Any, medium: Any, num_lookahead_tokens: int
     ) -> list[Any]:
-        """Return objects of vLLM's classes. Blocks that were stored are those of ``request``."""
+        """Return objects of vLLM's classes. Stored blocks are blocks of ``request``."""
 
 @final
 class VllmManager:
-    """The engine behind :mod:`kvoxide.vllm`: reads vLLM's requests, one crossing per call.
+    """The engine of :mod:`kvoxide.vllm`. It reads vLLM's requests, with one call into Rust for each
+    call of the manager.
 
     ``waiting_states`` are the request states that the watermark applies to. ``num_tokens`` is a
-    property of that name and the attribute whose length it is: a request that has the property is
-    not asked for it. Requests are known by their id; of a request only the hashes that are new are
-    read. Refusals are exceptions of the built-in classes that vLLM raises: ``ValueError``,
-    ``AssertionError``, ``IndexError``. Every invariant is checked after each ``check_every``-th
-    call that may change something, 0 for never; a broken one is a :class:`PoisonedError`.
+    property of this name and the attribute whose length it is; the engine does not call the
+    property on a request that has it. Requests are identified by their id. Of a request, only new
+    hashes are read. Refusals are exceptions of the built-in classes that vLLM raises:
+    ``ValueError``, ``AssertionError``, ``IndexError``. Every invariant is checked after each
+    ``check_every``-th call that may change something, never with 0. A broken invariant is a
+    :class:`PoisonedError`.
     """
 
     def __new__(
@@ -234,7 +240,7 @@ class VllmManager:
     def usage(self) -> float: ...
     @property
     def is_replaced(self) -> bool:
-        """Whether vLLM's own objects replaced this engine, which then refuses most calls."""
+        """Whether vLLM's own objects replaced this engine. It then refuses most calls."""
     @property
     def watermark_blocks(self) -> int: ...
     @property
@@ -244,11 +250,11 @@ class VllmManager:
     @property
     def num_blocks(self) -> int: ...
     def set_facade(self, pool: Any) -> VllmKeeper:
-        """Name the object that stands for the block pool; only a weak reference is kept. The pool
-        keeps what is returned for as long as it lives. Raises :class:`BlockError` where there is a
-        pool already."""
+        """Set the object that represents the block pool; only a weak reference is kept. The pool
+        must keep the returned object for as long as it lives. Raises :class:`BlockError` if there
+        is a pool already."""
     def poison(self, reason: str) -> None:
-        """Refuse every further call with :class:`PoisonedError`, which gives ``reason``."""
+        """Refuse every further call with :class:`PoisonedError`, whose message is ``reason``."""
     def empty_blocks(self) -> VllmBlocks: ...
     def get_computed_blocks(
         self, request: Any, max_cache_hit_length: int | None = None
@@ -280,7 +286,8 @@ class VllmManager:
     def get_blocks(
         self, request_id: str, tables: tuple[dict[str, Any], ...] | None = None
     ) -> VllmBlocks:
-        """What a request holds; with the tables of all groups, ``blocks`` are their lists."""
+        """Return the blocks of a request. With the tables of all groups, ``blocks`` are their
+        lists."""
     def get_block_ids(self, request_id: str) -> tuple[list[int], ...]: ...
     def get_block_ids_for_computed_tokens(
         self, request_id: str, num_computed_tokens: int
@@ -317,18 +324,18 @@ class VllmManager:
     def request_ids(self) -> list[str]: ...
     def table_len(self, request_id: str, group: int) -> int | None: ...
     def sync_table(self, request_id: str, group: int, row: list[Any], rows: dict[str, Any]) -> bool:
-        """Keep an empty list as the table of a request is, and have it in ``rows`` until the
-        request is freed; False for a request that holds nothing."""
+        """Keep an empty list equal to the table of a request, and put it into ``rows`` until the
+        request is freed. Return False for a request without blocks."""
     def write_row(self, request_id: str, group: int, blocks: Iterable[Any]) -> None:
         """Replace a table. Raises ``ValueError`` for a block that is twice in it, is free, or whose
         references are all those of other tables."""
     def sync_num_cached(self, group: int, counts: dict[str, int]) -> None:
-        """Keep an empty dictionary as the numbers of cached blocks of a group's requests are."""
+        """Keep an empty dictionary equal to the numbers of cached blocks of a group's requests."""
     def sync_checkpoints(self, group: int, checkpoints: dict[str, tuple[int, int]]) -> None:
-        """Keep an empty dictionary as the states inside a group's running chunks are."""
+        """Keep an empty dictionary equal to the states inside a group's running chunks."""
     def write_num_cached(self, request_id: str, group: int, num_cached: int | None) -> None: ...
     def sync_alias_keys(self, keys: dict[int, set[bytes]]) -> None:
-        """Keep an empty dictionary as the further keys of blocks are."""
+        """Keep an empty dictionary equal to the alias keys of blocks."""
     def set_retention_interval(self, interval: int | None) -> None: ...
     def num_free_blocks(self) -> int: ...
     def set_num_free_blocks(self, n: int) -> None: ...
@@ -337,8 +344,7 @@ class VllmManager:
     def block(self, index: int) -> VllmBlock: ...
     def get_cached_block(self, hash: bytes, groups: Sequence[int]) -> list[VllmBlock] | None: ...
     def blocks(self) -> VllmBlockSequence:
-        """Return every block; the pool's attribute ``blocks`` becomes a list once many are looked
-        at."""
+        """Every block. The pool's attribute ``blocks`` becomes a list once many blocks are read."""
     def block_of_key(self, key: bytes) -> VllmBlock | None: ...
     def find_key(self, key: bytes) -> int | None: ...
     def block_has_key(self, block: int, key: bytes) -> bool: ...
@@ -354,48 +360,48 @@ class VllmManager:
     def evict_blocks(self, block_ids: Sequence[int]) -> None: ...
     def reset_prefix_cache(self) -> bool: ...
     def queue_ends(self) -> tuple[VllmQueueEnd, VllmQueueEnd] | None:
-        """What stands before the first free block and behind the last; None without a pool."""
+        """The sentinels before the first free block and after the last; None without a pool."""
     def free_blocks_list(self) -> list[VllmBlock]: ...
     def walk_free_blocks(self, block: VllmBlock | None = None) -> VllmFreeWalk:
-        """Return the free blocks behind one, or all of them."""
+        """Return the free blocks after one, or all of them."""
     def unqueue_one(self) -> VllmBlock:
-        """Take the first free block out of the queue. Raises ``ValueError`` where none is free."""
+        """Take the first free block out of the queue. Raises ``ValueError`` if no block is free."""
     def unqueue_first(self, n: int) -> list[VllmBlock]:
-        """Take the first ``n`` free blocks out of the queue. Raises ``AssertionError`` where fewer
-        are free."""
+        """Take the first ``n`` free blocks out of the queue. Raises ``AssertionError`` if fewer are
+        free."""
     def unqueue(self, block: Any) -> None:
-        """Take a block out of the queue. Raises ``RuntimeError`` for one that is not in it."""
+        """Take a block out of the queue. Raises ``RuntimeError`` if the block is not in it."""
     def enqueue(self, blocks: Iterable[Any], at_front: bool) -> None:
         """Put blocks without references at an end of the queue, in their order. Raises
-        ``ValueError``, with nothing changed, where one is in it already, is referenced, or is in
-        the table of a request."""
+        ``ValueError``, and changes nothing, if a block is in the queue already, is referenced, or
+        is in the table of a request."""
     def queue_for_vllm(self) -> tuple[list[int], list[int]]:
         """Return the free blocks in their order, and the reference count of every block."""
     def cached_for_vllm(self) -> list[tuple[int, int | None, list[bytes]]]:
         """Return each cached block: its id, the tokens that its hash covers, and its keys."""
     def group_for_vllm(self, group: int) -> dict[str, Any]:
-        """What a group remembers, by the names of vLLM's attributes, with ids of blocks."""
+        """Return the state of a group by the names of vLLM's attributes, with ids of blocks."""
     def replace(self, manager: Any, blocks: Sequence[Any], ends: tuple[Any, Any]) -> list[Any]:
         """Let vLLM's ``manager`` continue with ``blocks`` and the sentinels ``ends``, and refuse
-        further calls. Returns the blocks; one that was shown is its view, which passes everything
-        on to vLLM's object."""
+        further calls. Return the blocks. A block that was read before is its view, which delegates
+        everything to vLLM's object."""
     def take_events(self) -> VllmEvents | None: ...
     def observe(self) -> None: ...
     def take_observations(self) -> list[tuple[str, int]]: ...
     def retention_report(self) -> RetentionReport | None: ...
     def state_digest(self) -> bytes: ...
     def check_invariants(self) -> None:
-        """Check every invariant of the engine; :class:`InternalError` names what is broken."""
+        """Check every invariant of the engine. :class:`InternalError` names the broken one."""
 
 @final
 class VllmBlockIds:
-    """A set of block ids, without the null block's."""
+    """A set of block ids. It never contains the null block's id."""
 
     def __new__(cls) -> Self: ...
     def update(self, block_ids: list[int]) -> None: ...
     def update_from(self, blocks: VllmBlocks) -> None: ...
     def among(self, block_ids: dict[int, Any]) -> list[int]:
-        """Which of ``block_ids`` are here."""
+        """Return which of ``block_ids`` are in the set."""
     def forget_in(
         self,
         states: dict[str, Any],
@@ -403,33 +409,35 @@ class VllmBlockIds:
         blocks_per_chunk: int,
         num_before: Mapping[str, Sequence[int]],
     ) -> None:
-        """Replace those that are here by the null block's id in the lists of requests in windowed
-        ``groups``: behind the chunks that a request stored, and before ``num_before`` of its
-        blocks in each group, where it has such numbers."""
+        """Replace ids of the set by the null block's id in the lists of requests in windowed
+        ``groups``. This applies to blocks after the chunks that a request stored, and before
+        ``num_before`` of its blocks in each group, if it has such numbers."""
     @staticmethod
     def first_in(block_ids: list[int], start: int, end: int) -> int:
-        """Where the first one in ``block_ids[start:end]`` is that is not the null block's, else
-        ``end``."""
+        """Return the position of the first id in ``block_ids[start:end]`` that is not the null
+        block's, or ``end``."""
     def __contains__(self, block_id: int, /) -> bool: ...
     def __len__(self) -> int: ...
 
 @final
 class VllmRequestKeys:
-    """The keys of a request's chunks, block hash and group each, in every group. ``groups`` are the
-    id of each, its hashes a chunk and its tokens a chunk; ``ValueError`` for none of these."""
+    """The keys of a request's chunks in every group. A key is a block hash and a group. ``groups``
+    has the id of each group, its hashes per chunk and its tokens per chunk. Raises ``ValueError``
+    for no group."""
 
     def __new__(cls, groups: Sequence[tuple[int, int, int]]) -> Self: ...
     def extend(self, hashes: list[bytes], attributes: dict[str, Any] | None = None) -> None:
-        """Read what the request's block hashes have beyond those that were read; those that its
+        """Read the request's block hashes after the ones that were read before. Hashes that its
         ``attributes`` have as :class:`VllmMadeHashes` are shared. Raises
-        :class:`~kvoxide.BlockHashError` for 32 bytes beside shorter hashes, and for more."""
+        :class:`~kvoxide.BlockHashError` for hashes of 32 bytes together with shorter ones, and for
+        longer hashes."""
     def groups(self) -> list[VllmGroupKeys]: ...
     def position(self, key: bytes) -> int | None:
         """Return the tokens up to the end of the chunk of ``key``, if it is here."""
 
 @final
 class VllmGroupKeys(Sequence[bytes]):
-    """The keys of a group, which grow with their request's."""
+    """The keys of a group. They grow with the keys of their request."""
 
     def __len__(self) -> int: ...
     @overload
@@ -440,20 +448,23 @@ class VllmGroupKeys(Sequence[bytes]):
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
     def extend(self, hashes: list[bytes], attributes: dict[str, Any] | None = None) -> None:
-        """:meth:`VllmRequestKeys.extend`, for all groups."""
+        """Call :meth:`VllmRequestKeys.extend`, for all groups."""
     def chosen(
         self, start: int, end: int, block_ids: list[int], mask: list[bool] | None = None
     ) -> VllmChunkKeys:
         """Return the keys of the chunks from ``start`` to before ``end`` whose block in
-        ``block_ids`` is not the null block and that ``mask``, which begins with ``start``, has."""
+        ``block_ids`` is not the null block. ``mask``, which begins with ``start``, must have them
+        too."""
 
 @final
 class VllmChunkKeys(Sequence[bytes]):
-    """The keys of some chunks of a request. A :class:`~kvoxide.HostTier` takes them as they are."""
+    """The keys of some chunks of a request. A :class:`~kvoxide.HostTier` takes them without
+    conversion."""
 
     @staticmethod
     def joined(parts: Sequence[VllmChunkKeys]) -> VllmChunkKeys:
-        """Raises ``ValueError`` for keys of different requests, and for no part."""
+        """Return the keys of all parts together. Raises ``ValueError`` for keys of different
+        requests, and for no part."""
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> bytes: ...
@@ -465,4 +476,4 @@ class VllmChunkKeys(Sequence[bytes]):
     __hash__: None  # type: ignore[assignment]
     def blocks(self, tables: list[list[int]]) -> tuple[list[list[int]], list[int]]:
         """Return the blocks of the chunks in each group, by the ``tables`` of all groups, and the
-        place of the first of them, else 0. Raises ``IndexError`` for a chunk without a block."""
+        position of the first of them, or 0. Raises ``IndexError`` for a chunk without a block."""

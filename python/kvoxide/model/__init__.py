@@ -1,9 +1,9 @@
-"""The KV cache groups and blocks of a model, from its folder.
+"""Derives the KV cache groups and blocks of a model from its folder.
 
-:func:`read_model` is the door. Where vLLM is installed, :mod:`~kvoxide.model.from_vllm` asks it.
-Without, :func:`plan_model` knows: ``config`` reads the files, ``families`` what each layer keeps,
-``block_sizes`` how large its blocks are, ``grouping`` which layers share a block table, and
-``memory`` how many blocks there are. The results are those of vLLM 0.33.0 on a Hopper GPU.
+Start at :func:`read_model`. If vLLM is installed, :mod:`~kvoxide.model.from_vllm` asks it.
+Otherwise :func:`plan_model` computes the answer: ``config`` reads the files, ``families`` says what
+each layer keeps, ``block_sizes`` how large its blocks are, ``grouping`` which layers share a block
+table, and ``memory`` how many blocks there are. The results equal vLLM 0.33.0's on a Hopper GPU.
 """
 
 from kvoxide.model.config import UnknownModelError

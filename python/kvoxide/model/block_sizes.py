@@ -1,7 +1,8 @@
-"""The block size of a model: what its kernels ask, and for states what makes pages equal.
+"""The block size of a model. Attention kernels require some sizes. States require that pages are
+equal.
 
 A block of a state takes as much memory as the state. vLLM makes blocks of attention so large that
-they hold a state too, and fills up the smaller of the two.
+they can hold a state too, and pads the smaller of the two.
 """
 
 from collections.abc import Callable
@@ -59,5 +60,5 @@ def _beside_states(
     padded = sized.padded_to(tokens * token_bytes)
     if kernels.state_alignment == 1:
         return padded
-    # These kernels export a state at the end of a block.
+    # These kernels can export a state at the end of a block.
     return replace(padded, num_prefill_checkpoint_blocks=1, prefill_checkpoint_alignment=tokens)

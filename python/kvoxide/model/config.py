@@ -1,4 +1,5 @@
-"""A model's configuration as vLLM 0.33.0 reads it: the class to load, the fields of its parts."""
+"""A model's configuration as vLLM 0.33.0 reads it: the class to load, and the fields of its
+parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,16 +34,16 @@ _INSTEAD: Final = {
 
 
 class UnknownModelError(ConfigError):
-    """A model has no class, or one that no family has."""
+    """A model has no class, or a class that no family has."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """A model's configuration: the class that vLLM would load, the fields of its language model and
-    of the whole.
+    """A model's configuration: the class that vLLM would load, the fields of its language model,
+    and all fields.
 
-    ``dtype`` is the model's precision, ``quantization`` that of its KV cache. ``embeddings`` is a
-    note if vLLM serves the model for embeddings, else empty.
+    ``dtype`` is the model's precision. ``quantization`` is the precision of its KV cache.
+    ``embeddings`` is a note if vLLM serves the model for embeddings, and otherwise empty.
     """
 
     architecture: str
@@ -54,12 +55,12 @@ class Config:
 
     @property
     def is_text(self) -> bool:
-        """Whether the class of the model takes nothing but text."""
+        """Whether the class of the model takes only text."""
         return not self.architecture.endswith(_SEEING)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on what a server would do otherwise."""
+        """Notes on what differs in a server."""
         return (*self._notes_on_code(), *filter(None, [self.embeddings]))
 
     def _notes_on_code(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def read_config(path: Path) -> Config:
     """Read the configuration in the directory ``path``, or in the file ``path``, and the other
     files of its folder that matter for the cache.
 
-    Raises :class:`~kvoxide.ConfigError` that says what is wrong with which file.
+    Raises :class:`~kvoxide.ConfigError`, which says what is wrong with which file.
     """
     file = config_file(path)
     values = read_object(file)
@@ -148,7 +149,7 @@ def _built(source: str, values: Mapping[str, Any]) -> tuple[Any, bool]:
 
 
 def _as_given(source: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return a configuration with the fields of Mistral's own format and no others."""
+    """Return a configuration with exactly the fields of Mistral's own format."""
     config = transformers_classes.build(source, values, None)
     if _TEXT in values:
         config.text_config = transformers_classes.build(source, values[_TEXT], None)
@@ -180,8 +181,8 @@ def _model_type(source: str, values: Mapping[str, Any]) -> str:
 
 
 def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  # noqa: ANN401
-    """Return the class that vLLM loads: the first of the ``architectures``; where there is none,
-    the base class of the ``model_type``."""
+    """Return the class that vLLM loads: the first of the ``architectures``. Without any, it is the
+    base class of the ``model_type``."""
     named = getattr(config, "architectures", None)
     model_type = values.get("model_type")
     named = named or [_base_class(model_type)]
@@ -206,7 +207,7 @@ def _base_class(model_type: object) -> str | None:
 
 
 def _dtype(source: str, config: Any, text: Any, *, is_pooling: bool) -> str:  # noqa: ANN401
-    """Return the precision that vLLM computes in; that of the first part that names one counts."""
+    """Return the precision that vLLM computes in. The first part that names a precision counts."""
     parts = [config, text, *(getattr(config, name, None) for name in _WITH_DTYPE)]
     named = (_named_dtype(part) for part in parts)
     found = next((str(each) for each in named if each is not None), None)

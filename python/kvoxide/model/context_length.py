@@ -1,4 +1,4 @@
-"""The longest sequence of a model, as vLLM 0.33.0 derives it from the configuration."""
+"""Derives the longest sequence of a model from the configuration, as vLLM 0.33.0 does."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _FIELDS: Final = (
     "max_seq_length",
     "seq_len",
 )
-# Of these, max_position_embeddings counts the stretched positions already.
+# For these types, max_position_embeddings already counts the stretched positions.
 _STRETCHED_ALREADY: Final = (
     "su",
     "longrope",
@@ -28,14 +28,15 @@ _STRETCHED_ALREADY: Final = (
     "deepseek_llama_scaling",
 )
 _MAX_FACTOR: Final = 1_000_000
-# vLLM's, where the class of the configuration has no field for it.
+# vLLM's length if the class of the configuration has no field for it.
 _UNKNOWN: Final = 2048
 
 
 def max_model_len(config: Config, wanted: int | None) -> int:
-    """Return the longest sequence in tokens: ``wanted``, or else what the configuration says.
+    """Return the longest sequence in tokens: ``wanted``, or by default the length in the
+    configuration.
 
-    Raises :class:`~kvoxide.ConfigError` if more is wanted than the model has.
+    Raises :class:`~kvoxide.ConfigError` if ``wanted`` is longer than the model's.
     """
     text = config.text
     longest = int(_longest(text) * _factor(text))
@@ -47,7 +48,7 @@ def max_model_len(config: Config, wanted: int | None) -> int:
 
 
 def _longest(text: Fields) -> int:
-    """Return the length without what rotary positions stretch it by."""
+    """Return the length before rotary positions stretch it."""
     said = [text.count(name) for name in _FIELDS if text.has(name) and name in text]
     if not said and not text.is_whole:
         raise ConfigError(
@@ -60,7 +61,8 @@ def _longest(text: Fields) -> int:
 
 
 def _factor(text: Fields) -> float:
-    """Return what rotary positions stretch the length by; the last kind of layer counts."""
+    """Return the factor by which rotary positions stretch the length. The last kind of layer
+    counts."""
     if "gemma3" in str(getattr(text.values, "model_type", "")):
         return 1
     found: object = 1

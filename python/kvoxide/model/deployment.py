@@ -1,4 +1,4 @@
-"""How a model is served, as far as its KV cache depends on it."""
+"""The settings of a server on which a model's KV cache depends."""
 
 from dataclasses import dataclass, replace
 
@@ -12,12 +12,12 @@ from kvoxide.model.quantization import NVFP4
 class Deployment:
     """``tensor_parallel`` ranks share each layer, ``pipeline_parallel`` ranks the layers.
 
-    ``cache_dtype`` is one of :data:`~kvoxide.model.precision.CACHE_DTYPES`; ``auto`` is that of the
-    model. ``block_size`` is in tokens, None for vLLM's choice. ``max_model_len`` is in tokens, None
-    for what the configuration says. ``max_batched_tokens`` are scheduled in a step at most. ``gpu``
-    is one of :data:`~kvoxide.model.gpu.GPUS`. ``max_num_seqs`` requests run at a time, None where
-    that is not known. Without ``async_scheduling``, a stage schedules no step while it runs another
-    one. Raises :class:`~kvoxide.ConfigError`.
+    ``cache_dtype`` is one of :data:`~kvoxide.model.precision.CACHE_DTYPES`; ``auto`` is the model's
+    precision. ``block_size`` is in tokens, None for vLLM's choice. ``max_model_len`` is in tokens,
+    None for the configuration's. A step schedules at most ``max_batched_tokens``. ``gpu`` is one of
+    :data:`~kvoxide.model.gpu.GPUS`. At most ``max_num_seqs`` requests run at a time, None if that
+    is not known. Without ``async_scheduling``, a stage schedules no step while it runs another one.
+    Raises :class:`~kvoxide.ConfigError`.
     """
 
     tensor_parallel: int = 1
@@ -31,7 +31,7 @@ class Deployment:
     async_scheduling: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what no server can be told."""
+        """Refuse settings that no server accepts."""
         gpus.gpu_named(self.gpu)
         if self.cache_dtype not in (*CACHE_DTYPES, NVFP4):
             raise ConfigError(
@@ -46,13 +46,14 @@ class Deployment:
                 raise ConfigError(f"{name} is {size}; it must be at least 1")
 
     def for_checkpoint(self, cache_dtype: str | None) -> "Deployment":
-        """With the precision that a checkpoint's KV cache is quantized to, unless one is wanted."""
+        """Return a deployment with the precision of a checkpoint's quantized KV cache, unless
+        another precision is set."""
         if cache_dtype is None or self.cache_dtype != AUTO:
             return self
         return replace(self, cache_dtype=cache_dtype)
 
     @property
     def max_in_flight_tokens(self) -> int:
-        """Tokens that are scheduled and not yet computed, at most."""
+        """The most tokens that are scheduled and not yet computed."""
         steps = self.pipeline_parallel + self.async_scheduling
         return steps * self.max_batched_tokens

@@ -1,4 +1,4 @@
-"""Fields of a model's configuration, whose kind is checked when they are read."""
+"""Fields of a model's configuration. Reading a field checks its type."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ Value = TypeVar("Value")
 class Fields:
     """The attributes of ``values``, which is a configuration of Transformers.
 
-    ``is_whole`` says that a field has no value anywhere if ``values`` lacks it. Otherwise the
-    model's own code could have one, which is not executed: a field without a default is refused
-    then, and ``assumed`` collects the others.
+    With ``is_whole``, a field that ``values`` lacks has no value anywhere. Otherwise the model's
+    own code could have a value, and kvoxide does not execute this code. Then a field without a
+    default is refused, and ``assumed`` collects the fields whose default was used.
     """
 
     source: str
@@ -54,7 +54,7 @@ class Fields:
         return value
 
     def count(self, name: str, default: int | None = None) -> int:
-        """Return a positive integer; ``default`` if the field is null, or missing everywhere.
+        """Return a positive integer, or ``default`` if the field is null or missing everywhere.
 
         Raises :class:`~kvoxide.ConfigError` for any other value, and if there is no default.
         """
@@ -80,7 +80,7 @@ class Fields:
         return layers
 
     def optional_count(self, name: str) -> int | None:
-        """Return a positive integer; None if the field is missing, null or 0."""
+        """Return a positive integer, or None if the field is missing, null or 0."""
         return self.count(name) if self.get(name) else None
 
     def flag(self, name: str) -> bool:
@@ -88,7 +88,7 @@ class Fields:
         return bool(self.get(name))
 
     def kinds(self, known: Collection[str], name: str = "layer_types") -> list[str] | None:
-        """Return the kind of each layer, one of ``known``; None if the field is missing."""
+        """Return the kind of each layer, one of ``known``, or None if the field is missing."""
         value = self.items(name)
         if value is None:
             return None
@@ -102,7 +102,8 @@ class Fields:
         return kept
 
     def of_layers(self, name: str, values: list[Value]) -> list[Value]:
-        """Return the ``values`` of a field with one for each layer, without those beyond the last.
+        """Return the ``values`` of a field that has one for each layer, without values beyond the
+        last layer.
 
         Raises :class:`~kvoxide.ConfigError` if there are fewer values than layers.
         """
@@ -112,16 +113,16 @@ class Fields:
         return values[:layers]
 
     def counts(self, name: str) -> list[int] | None:
-        """Return a list of integers from 0 on; None if the field is missing."""
+        """Return a list of integers of 0 or more, or None if the field is missing."""
         value = self.items(name)
         if value is not None and not all(type(each) is int and each >= 0 for each in value):
             raise ConfigError(f"{self.source}: {name} is not a list of integers from 0 on")
         return value
 
     def items(self, name: str) -> list[Any] | None:
-        """Return a list, whose items are unchecked; None if the field is missing or null.
+        """Return a list, whose items are not checked, or None if the field is missing or null.
 
-        Raises :class:`~kvoxide.ConfigError` for a value that is no list.
+        Raises :class:`~kvoxide.ConfigError` for a value that is not a list.
         """
         value = self.get(name)
         if value is not None and not isinstance(value, list | tuple):
@@ -129,7 +130,7 @@ class Fields:
         return None if value is None else list(value)
 
     def text(self, name: str, default: str) -> str:
-        """Return a text; ``default`` if the field is missing or null."""
+        """Return a text, or ``default`` if the field is missing or null."""
         value = self.get(name)
         if value is None:
             return default

@@ -1,4 +1,4 @@
-"""The files of a model's folder, as JSON objects: one by one, whole or not at all."""
+"""Reads the files of a model's folder as JSON objects. A file is read as a whole or not at all."""
 
 import codecs
 import json
@@ -21,15 +21,15 @@ _BESIDE: Final = (
 )
 _LFS: Final = b"version https://git-lfs"
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# More than any configuration has, lists of quantized layers included.
+# More than any configuration needs, even with lists of quantized layers.
 _MAX_BYTES: Final = 64 * 2**20
 
 
 def config_file(path: Path) -> Path:
     """Return the configuration in the directory ``path``, or ``path`` itself if it is a file.
 
-    In a directory it is ``config.json``; ``params.json``, Mistral's own format, where that is the
-    only one or where the weights are in Mistral's format too, as in vLLM.
+    In a directory it is ``config.json``. As in vLLM, it is ``params.json``, Mistral's own format,
+    in two cases: it is the only one, or the weights are in Mistral's format too.
     """
     if not path.is_dir():
         return path
@@ -41,7 +41,7 @@ def config_file(path: Path) -> Path:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """Return the JSON object in ``file``. Raises :class:`~kvoxide.ConfigError` that says what is
+    """Return the JSON object in ``file``. Raises :class:`~kvoxide.ConfigError`, which says what is
     wrong with it."""
     try:
         if file.stat().st_size > _MAX_BYTES:
@@ -65,7 +65,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def _not_json(content: bytes, error: Exception) -> str:
-    """Return what the content of a file is, if it is no JSON, and what to do."""
+    """Return in words what a file contains instead of JSON, and what to do."""
     start = content[:64].lstrip()
     if not start:
         return "it is empty. Copy the file again from the model's publisher"
@@ -84,10 +84,10 @@ def _not_json(content: bytes, error: Exception) -> str:
 
 
 def model_files(path: Path) -> dict[str, bytes]:
-    """Return the configuration at ``path``, a directory or a file, and what vLLM reads beside it
-    for a cache: contents by their names in a folder.
+    """Return the configuration at ``path``, a directory or a file, and the other files of its
+    folder that vLLM reads for a cache. The result maps names in a folder to contents.
 
-    Raises :class:`~kvoxide.ConfigError` as :func:`read_object` and :func:`read_beside`.
+    Raises the errors of :func:`read_object` and :func:`read_beside`.
     """
     config = config_file(path)
     values = read_object(config)
@@ -100,10 +100,12 @@ def model_files(path: Path) -> dict[str, bytes]:
 
 
 def read_beside(config: Path, name: str) -> dict[str, Any] | None:
-    """Return the JSON object in the file ``name`` of the folder whose configuration ``config`` is;
-    None if there is no such file, or if ``config`` has another name than a folder's has.
+    """Return the JSON object in the file ``name`` of the folder of the configuration file
+    ``config``. Return None if there is no such file, or if ``config`` does not have the name that
+    it has in a folder.
 
-    Raises :class:`~kvoxide.ConfigError` as :func:`read_object`, and for a link out of the folder.
+    Raises the errors of :func:`read_object`, and :class:`~kvoxide.ConfigError` for a link out of
+    the folder.
     """
     file = config.parent / name
     if config.name not in (CONFIG, MISTRAL_CONFIG) or not (file.exists() or file.is_symlink()):
@@ -114,13 +116,13 @@ def read_beside(config: Path, name: str) -> dict[str, Any] | None:
 
 
 def has_beside(config: Path, name: str) -> bool:
-    """Return whether the folder whose configuration is ``config`` has a file of this name."""
+    """Return whether the folder of the configuration file ``config`` has a file of this name."""
     return config.name in (CONFIG, MISTRAL_CONFIG) and (config.parent / name).exists()
 
 
 def _is_inside(file: Path) -> bool:
-    """Return whether a file is in its folder, or among the blobs that a snapshot of Hugging Face's
-    cache consists of."""
+    """Return whether a file is in its folder, or among the blobs of a snapshot in Hugging Face's
+    cache."""
     folder, target = file.parent.resolve(), file.resolve()
     if target.is_relative_to(folder):
         return True

@@ -1,4 +1,5 @@
-"""Names that people give instead of a model's folder: of a hub, of weights, of draft models."""
+"""Recognises other paths and names that users give instead of a model's folder: of a hub, of
+weights, of draft models."""
 
 import re
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ _DRAFT_TYPES: Final = ("eagle", "medusa", "mlp_speculator", "speculators")
 
 
 def require_folder(path: Path) -> None:
-    """Raise :class:`~kvoxide.ConfigError` for a path that is no folder or file of a configuration,
-    with a hint at what it may be."""
+    """Raise :class:`~kvoxide.ConfigError` for a path that is neither a folder nor a configuration
+    file, with a hint at what it may be."""
     if path.is_file() and path.suffix.lower() in _WEIGHTS:
         raise ConfigError(
             f"{path} is a file of weights. Name the model's folder, which has a config.json; a"
@@ -33,7 +34,7 @@ def require_folder(path: Path) -> None:
 
 
 def require_no_draft(file: Path, values: Mapping[str, Any]) -> None:
-    """Raise :class:`~kvoxide.ConfigError` if the configuration ``values`` in ``file`` is that of a
+    """Raise :class:`~kvoxide.ConfigError` if the configuration ``values`` in ``file`` describe a
     draft model."""
     named = values.get("architectures")
     first = str(named[0]) if isinstance(named, list) and named else ""

@@ -1,4 +1,4 @@
-"""GPUs by name, as far as vLLM chooses kernels and caches by them."""
+"""The GPUs that kvoxide knows by name. vLLM chooses kernels and caches by these properties."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,8 @@ from kvoxide._core import ConfigError
 
 @dataclass(frozen=True)
 class Gpu:
-    """``name`` is the driver's, ``capability`` that of its instructions, ``memory`` in GiB."""
+    """``name`` is the driver's name, ``capability`` the compute capability, and ``memory`` is in
+    GiB."""
 
     name: str
     capability: tuple[int, int]
@@ -17,7 +18,7 @@ class Gpu:
 
     @property
     def is_hopper(self) -> bool:
-        """Whether the kernels are those that the families know."""
+        """Whether the families describe the kernels of this GPU."""
         return self.capability == (9, 0)
 
 

@@ -1,9 +1,9 @@
-"""Layers that share a block table: vLLM's groups, all of whose blocks take the same memory.
+"""Layers that share a block table: vLLM's groups. All blocks of all groups take the same memory.
 
-The mechanism is vLLM's, described at ``v1/core/kv_cache_planning.py``: one group where all layers
-need the same blocks; else groups of as many layers each as the rarest kind of layer has, with
-blocks of more tokens where a token takes less; in packed layouts pages of several sizes side by
-side.
+The mechanism is vLLM's, described at ``v1/core/kv_cache_planning.py``. If all layers need the same
+blocks, there is one group. Otherwise each group has as many layers as the rarest kind of layer has.
+A kind whose tokens take less memory gets blocks of more tokens. In packed layouts, one block has
+pages of several sizes.
 """
 
 from collections import Counter
@@ -16,30 +16,31 @@ from typing import Final
 from kvoxide._core import ConfigError
 from kvoxide.model.layers import LayerCache, Layers
 
-# Padding of the smaller kinds is taken where the most frequent kind has fewer layers than this
-# many times the rarest.
+# Smaller kinds are padded if the most frequent kind has fewer layers than this many times the
+# rarest.
 _MOST_PADDED: Final = 1.5
 
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Caches with a block table in common, and the model's layers, from 0, that they are of."""
+    """Caches with a common block table, and the indices of their layers in the model, from 0."""
 
     layers: tuple[LayerCache, ...]
     indices: tuple[int, ...]
 
     @property
     def spec(self) -> LayerCache:
-        """What stands for all of them: the first."""
+        """The first cache, which represents all of them."""
         return self.layers[0]
 
     def block_bytes_within(self, indices: range) -> int:
-        """Return the bytes of a block, of those of the model's layers."""
+        """Return the bytes of a block, counting the layers in ``indices``."""
         numbered = zip(self.indices, self.layers, strict=True)
         return sum(layer.page for index, layer in numbered if index in indices)
 
     def blocks_of_request(self, model_len: int, in_flight: int) -> int:
-        """As :meth:`~kvoxide.model.layers.LayerCache.blocks_of_request`, of the layer with most."""
+        """See :meth:`~kvoxide.model.layers.LayerCache.blocks_of_request`. The layer with most
+        blocks counts."""
         return max(layer.blocks_of_request(model_len, in_flight) for layer in set(self.layers))
 
 
@@ -65,7 +66,8 @@ def _group(bucket: Iterable[tuple[int, LayerCache]]) -> LayerGroup:
 
 
 def _need(layer: LayerCache) -> tuple[object, ...]:
-    """What layers have in common that need blocks at the same time, whatever the size of those."""
+    """Return a key that is equal for layers that need blocks at the same time, whatever the size of
+    the blocks."""
     if layer.is_full:
         return ("full", layer.tokens)
     if layer.is_state:
@@ -75,8 +77,8 @@ def _need(layer: LayerCache) -> tuple[object, ...]:
 
 
 def _with_equal_pages(layers: Bucket) -> Bucket:
-    """Return blocks of more tokens for layers whose pages are smaller; padding for the rest of
-    them."""
+    """Return layers with equal pages. Layers with smaller pages get blocks of more tokens, and
+    padding for the rest."""
     largest = max(layer.page for _, layer in layers)
     return [(index, _grown(layer, largest)) for index, layer in layers]
 
@@ -107,15 +109,16 @@ def _equal_pages(layers: Bucket) -> list[LayerGroup]:
 
 
 def _every(bucket: Bucket, parts: int) -> list[Bucket]:
-    """Return a bucket dealt out to so many, which then lie alike in every stage of a pipeline."""
+    """Deal a bucket out to this many parts, so that each stage of a pipeline gets similar
+    layers."""
     return [bucket[first::parts] for first in range(parts)]
 
 
 def _packed(layers: Bucket) -> list[LayerGroup]:
-    """Groups for blocks in which pages of several sizes lie side by side.
+    """Return groups for blocks with pages of several sizes.
 
-    Layers that repeat a pattern of page sizes are split into groups of equally many repeats, those
-    that need a block less often into groups that fit the block of the others.
+    Layers that repeat a pattern of page sizes are split into groups with equally many repeats.
+    Layers that need a block less often are split into groups that fit the block of the others.
     """
     buckets: dict[tuple[object, ...], Bucket] = {}
     for index, layer in layers:
@@ -127,7 +130,7 @@ def _packed(layers: Bucket) -> list[LayerGroup]:
 
 
 class _Pattern:
-    """Layers of one need, by the size of their pages."""
+    """Layers with the same need, by the size of their pages."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -151,19 +154,19 @@ class _Pattern:
         return len(self._by_page) > 1
 
     def num_groups(self, repeats: int | None) -> int:
-        """Return the groups that so many repeats in each make."""
+        """Return how many groups there are with this many repeats in each."""
         return ceil(self.repeats / repeats) if self.is_balanced and repeats else 1
 
     def fewest_groups(self, repeats: int | None) -> int:
-        """Return the groups at which a block is as small as it can be."""
+        """Return the number of groups with which a block is as small as it can be."""
         return len(self._bucket) if self._is_small(repeats) else self.num_groups(repeats)
 
     def widest(self, groups: int) -> int:
-        """Return the bytes of a block of the largest of so many groups."""
+        """Return the bytes of the largest block with this many groups."""
         return sum(ceil(len(part) / groups) * page for page, part in self._by_page.items())
 
     def split(self, repeats: int | None, widest: int) -> list[Bucket]:
-        """Its layers in groups whose blocks have at most ``widest`` bytes."""
+        """Split the layers into groups whose blocks have at most ``widest`` bytes."""
         groups = self.num_groups(repeats)
         if self._is_small(repeats):
             fitting = max(widest // self._bucket[0][1].page, 1)
@@ -177,16 +180,17 @@ class _Pattern:
         ]
 
     def _is_small(self, repeats: int | None) -> bool:
-        """Return whether its groups may be made smaller until they fit: states always are, windows
-        where nothing else says how."""
+        """Return whether the groups may become smaller until they fit. Groups of states may. Groups
+        of windows may if nothing else sets their size."""
         layer = self._bucket[0][1]
         is_window = layer.kind in ("sliding_window", "sliding_window_mla")
         return layer.is_state or (repeats is None and is_window)
 
 
 def _repeats_per_group(patterns: Sequence[_Pattern]) -> int | None:
-    """Return how many repeats of its pattern a group has: as wastes least, more at equal waste. At
-    least those of the mixed patterns, which stay whole. None where there is no mixed pattern."""
+    """Return how many repeats of its pattern a group has: the number that wastes least, and the
+    larger number at equal waste. It is at least the repeats of the mixed patterns, which stay
+    whole. Return None if there is no mixed pattern."""
     least = max((pattern.repeats for pattern in patterns if pattern.is_mixed), default=0)
     if not least:
         return None

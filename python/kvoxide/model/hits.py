@@ -1,16 +1,16 @@
-"""Where hits can end."""
+"""Finds where hits can end."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, KVCacheManager
 
-# Of a manager of no request.
+# The manager has no request, so the length does not matter.
 _MAX_MODEL_LEN: Final = 1
 
 
 def hit_tokens(groups: Sequence[KVCacheGroupSpec]) -> int:
-    """Return the tokens that hits of these groups are multiples of.
+    """Return the number of tokens that hits of these groups are multiples of.
 
     Raises :class:`~kvoxide.ConfigError` for groups that no manager can have.
     """

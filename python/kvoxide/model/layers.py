@@ -1,4 +1,4 @@
-"""What one layer keeps of a request, and how much memory a block of it takes on one rank."""
+"""The data that one layer keeps of a request, and the memory of a block of it on one rank."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -19,10 +19,11 @@ _FULL: Final = ("full_attention", "mla_attention")
 class LayerCache:
     """The cache of a layer. Two layers whose caches are equal can share a block table.
 
-    ``content_bytes`` is what a layer stores for ``tokens_per_entry`` tokens; for ``mamba`` the
-    whole state. ``window`` is the sliding window or the attention chunk in tokens. ``block_size``
-    is None until the model's is known, see :mod:`kvoxide.model.block_sizes`. ``layout`` tells apart
-    what is stored differently at the same size. ``page_multiple`` and ``padded_page`` are bytes.
+    ``content_bytes`` is the memory of a layer for ``tokens_per_entry`` tokens; for ``mamba`` it is
+    the whole state. ``window`` is the sliding window or the attention chunk in tokens.
+    ``block_size`` is None until the model's is known, see :mod:`kvoxide.model.block_sizes`.
+    ``layout`` distinguishes caches that are stored differently at the same size. ``page_multiple``
+    and ``padded_page`` are bytes.
     """
 
     kind: Kind
@@ -48,13 +49,13 @@ class LayerCache:
 
     @property
     def tokens(self) -> int:
-        """The block size in tokens, which has to be known."""
+        """The block size in tokens. It must be known."""
         assert self.block_size is not None, "the model's block size comes first"
         return self.block_size
 
     @property
     def unpadded_page(self) -> int:
-        """The bytes of one block without what it is padded with."""
+        """The bytes of one block without its padding."""
         if self.is_state:
             return self.content_bytes
         page = self.tokens // self.tokens_per_entry * self.content_bytes
@@ -74,8 +75,8 @@ class LayerCache:
         return replace(self, padded_page=page)
 
     def blocks_of_request(self, model_len: int, in_flight: int) -> int:
-        """Return the blocks that vLLM sets aside for a request of ``model_len`` tokens, of which up
-        to ``in_flight`` are being computed."""
+        """Return the blocks that vLLM reserves for a request of ``model_len`` tokens, with up to
+        ``in_flight`` of them being computed."""
         if self.is_state:
             return 2 + self.num_prefill_checkpoint_blocks
         if self.is_full:
@@ -83,9 +84,9 @@ class LayerCache:
         assert self.window is not None, "only full attention has no window"
         if self.kind == "chunked_local_attention":
             return ceil(min(self.window + in_flight, model_len) / self.tokens)
-        # One more, for a window need not begin at a block's edge.
+        # Add one, because a window may begin inside a block.
         return ceil(min(self.window - 1 + in_flight, model_len) / self.tokens) + 1
 
 
-# The caches of each layer of a model, in their order; a layer may keep nothing.
+# The caches of each layer of a model, in their order. A layer may keep nothing.
 Layers = list[tuple[LayerCache, ...]]

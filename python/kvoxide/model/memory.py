@@ -1,4 +1,4 @@
-"""How many blocks the memory of a rank has, and whether a request fits into them."""
+"""Computes how many blocks the memory of a rank has, and whether a request fits into them."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -12,8 +12,8 @@ _GIB: Final = 2**30
 
 
 def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deployment) -> int:
-    """Return the bytes of a block on the rank of a pipeline where it takes most: those of the group
-    that has most there, since all groups take their blocks from the same memory."""
+    """Return the bytes of a block on the pipeline rank where it is largest. All groups take their
+    blocks from the same memory, so the largest group of the rank counts."""
     stages = pipeline_stages(num_layers, deployment.pipeline_parallel)
     sizes = [max(group.block_bytes_within(stage) for group in groups) for stage in stages]
     if 0 in sizes:
@@ -25,8 +25,9 @@ def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deplo
 
 
 def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
-    """Return the layers of each rank of a pipeline. What is left over by equal parts goes to ranks
-    before the last, which has the output layer too, the later ones first."""
+    """Return the layers of each rank of a pipeline. If they cannot be divided equally, the
+    remaining layers go to ranks before the last, which also has the output layer. Later ranks get
+    them first."""
     if ranks > num_layers:
         raise ConfigError(f"{num_layers} layers cannot be shared by {ranks} pipeline ranks")
     counts = [num_layers // ranks] * ranks
@@ -38,9 +39,9 @@ def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
 def num_blocks(
     memory: int, block: int, groups: Sequence[LayerGroup], model_len: int, deployment: Deployment
 ) -> int:
-    """Return the blocks of ``block`` bytes in ``memory`` bytes, if one request of ``model_len``
-    tokens fits beside the null block. Raises :class:`~kvoxide.ConfigError` that says what would
-    fit."""
+    """Return the number of blocks of ``block`` bytes in ``memory`` bytes. One request of
+    ``model_len`` tokens and the null block must fit. Raises :class:`~kvoxide.ConfigError`, which
+    says what would fit."""
     in_flight = deployment.max_in_flight_tokens
     needed = request_blocks(groups, model_len, in_flight)
     blocks = memory // block
@@ -52,9 +53,9 @@ def num_blocks(
 
 
 def require_request(memory: int, block: int, needed: int, model_len: int, fitting: int = 0) -> None:
-    """Raise :class:`~kvoxide.ConfigError` unless blocks of ``block`` bytes in ``memory`` hold the
-    ``needed`` ones of a request of ``model_len`` tokens and the null block. ``fitting`` tokens
-    would fit, 0 if that is not known."""
+    """Raise :class:`~kvoxide.ConfigError` unless a request of ``model_len`` tokens and the null
+    block fit. The request needs ``needed`` blocks of ``block`` bytes. ``fitting`` tokens would fit,
+    0 if that is not known."""
     blocks = memory // block
     if blocks > needed:
         return
@@ -67,8 +68,8 @@ def require_request(memory: int, block: int, needed: int, model_len: int, fittin
 
 
 def require_states(blocks: int, deployment: Deployment, *, has_states: bool) -> None:
-    """Raise :class:`~kvoxide.ConfigError` if there are fewer blocks than requests that run at a
-    time and keep a state each: vLLM does not start then, for it could not capture CUDA graphs."""
+    """Raise :class:`~kvoxide.ConfigError` if there are fewer blocks than running requests, each of
+    which keeps a state. vLLM does not start then, because it cannot capture CUDA graphs."""
     requests = deployment.max_num_seqs
     if requests is None or requests <= blocks or not has_states:
         return
@@ -79,14 +80,14 @@ def require_states(blocks: int, deployment: Deployment, *, has_states: bool) -> 
 
 
 def request_blocks(groups: Sequence[LayerGroup], model_len: int, in_flight: int) -> int:
-    """Return the blocks that one request of ``model_len`` tokens takes at most, in all groups."""
+    """Return the most blocks that one request of ``model_len`` tokens takes, in all groups."""
     return sum(group.blocks_of_request(model_len, in_flight) for group in groups)
 
 
 def _longest_fitting(
     blocks: int, groups: Sequence[LayerGroup], model_len: int, in_flight: int
 ) -> int:
-    """Return the longest request that fits into so many blocks, 0 if none does."""
+    """Return the length of the longest request that fits into the blocks, 0 if none fits."""
     fitting, too_long = 0, model_len
     while too_long - fitting > 1:
         middle = (fitting + too_long) // 2

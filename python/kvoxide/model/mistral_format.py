@@ -1,6 +1,7 @@
-"""Mistral's own format of a configuration, ``params.json``, as vLLM 0.33.0 reads it.
+"""Reads Mistral's own format of a configuration, ``params.json``, as vLLM 0.33.0 does.
 
-Its fields get their usual names. A ``config.json`` in the same folder adds those that it lacks."""
+Its fields get their usual names. A ``config.json`` in the same folder adds missing fields.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ _NAMES: Final = {
     "n_kv_heads": "num_key_value_heads",
     "hidden_dim": "intermediate_size",
 }
-# The length where neither file has one.
+# The length if neither file has one.
 _MAX_POSITIONS: Final = 128_000
 _YARN: Final = {
     "factor": "factor",
@@ -33,9 +34,9 @@ def is_mistral_format(values: Mapping[str, Any]) -> bool:
 
 
 def from_mistral_format(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same configuration as ``config.json`` would have it.
+    """Return the same configuration in the form of ``config.json``.
 
-    A list as window is repeated over the layers; null in it is full attention. Raises
+    A list of windows is repeated over the layers; null in it is full attention. Raises
     :class:`~kvoxide.ConfigError` for fields that vLLM does not read.
     """
     source = str(file)
@@ -57,7 +58,7 @@ def from_mistral_format(file: Path, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _length_in(other: Mapping[str, Any]) -> int:
-    """Return the length that the ``config.json`` says."""
+    """Return the length in the ``config.json``."""
     text = other.get("text_config", other)
     found = text.get("max_position_embeddings") if isinstance(text, Mapping) else None
     return found if isinstance(found, int) and found > 0 else _MAX_POSITIONS

@@ -1,5 +1,5 @@
-"""Types of models that vLLM 0.33.0 reads with a configuration class of its own, and not with the
-class of Transformers: what such a class adds to the fields in the file."""
+"""Types of models that vLLM 0.33.0 reads with its own configuration class instead of Transformers'
+class. The module has the fields that such a class adds to the file's."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -61,7 +61,7 @@ _NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "n_head_kv": "num_kv_heads",
     },
 }
-# Hidden size of Falcon 40B, which RefinedWeb's class tells from Falcon 7B by nothing else.
+# Hidden size of Falcon 40B. RefinedWeb's class distinguishes it from Falcon 7B by this alone.
 _FALCON_40B: Final = 8192
 
 # Further types with a class of vLLM's own.

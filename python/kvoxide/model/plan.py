@@ -1,4 +1,4 @@
-"""The KV cache of a model: its groups and their blocks, as vLLM 0.33.0 would make them."""
+"""The KV cache of a model: its groups and their blocks, as vLLM 0.33.0 would create them."""
 
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -24,12 +24,12 @@ from kvoxide.model.serving import note_on_encoder
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """The groups of a model, and what they take on one rank.
+    """The groups of a model, and their memory on one rank.
 
     ``block_bytes`` is the memory of one block, of all layers that share its block table, on the
-    rank where it is largest. ``max_model_len`` is in tokens. ``dtype`` is the model's precision,
-    ``quantization`` what the checkpoint says of the cache's, ``own_cache_dtype`` the cache's if the
-    class has only one. ``reading`` has notes on how the configuration was read.
+    rank where it is largest. ``max_model_len`` is in tokens. ``dtype`` is the model's precision.
+    ``quantization`` is what the checkpoint says about the cache. ``own_cache_dtype`` is the cache's
+    precision if the class has only one. ``reading`` has notes on how the configuration was read.
     ``why_not_asked`` is why vLLM itself did not answer although it is installed.
     """
 
@@ -46,12 +46,12 @@ class ModelPlan:
 
     @property
     def asked(self) -> str:
-        """No vLLM answered this."""
+        """Empty: vLLM did not compute this plan."""
         return ""
 
     @property
     def hit_tokens(self) -> int:
-        """The tokens that hits are multiples of."""
+        """Hits are multiples of this many tokens."""
         return hit_tokens(self.kv_cache_groups)
 
     @property
@@ -72,13 +72,13 @@ class ModelPlan:
 
     @property
     def cache_dtype_source(self) -> str:
-        """The file that says so, empty if no file does."""
+        """The file that sets the precision, empty if no file does."""
         is_said = self.deployment.cache_dtype == self.quantization.cache_dtype
         return self.quantization.source if is_said else ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know beside the figures."""
+        """Facts that a reader should know in addition to the figures."""
         notes = (self.quantization.note, *self.reading, self.why_not_asked)
         return tuple(note for note in notes if note)
 
@@ -88,24 +88,24 @@ class ModelPlan:
         return [_group_spec(group.spec) for group in self.groups]
 
     def num_blocks(self, memory: int) -> int:
-        """Return the blocks that ``memory`` bytes hold, which is what each rank has for its KV
+        """Return how many blocks ``memory`` bytes hold. ``memory`` is what each rank has for its KV
         cache.
 
-        Raises :class:`~kvoxide.ConfigError` if a request of ``max_model_len`` does not fit, or not
-        a state for each of ``max_num_seqs`` requests, as vLLM does.
+        Like vLLM, raises :class:`~kvoxide.ConfigError` if a request of ``max_model_len`` does not
+        fit, or if there is no room for a state of each of ``max_num_seqs`` requests.
         """
         return num_blocks(
             memory, self.block_bytes, self.groups, self.max_model_len, self.deployment
         )
 
     def check_blocks(self, blocks: int) -> None:
-        """Raise :class:`~kvoxide.ConfigError` if vLLM would not start with so many blocks, whatever
-        they take."""
+        """Raise :class:`~kvoxide.ConfigError` if vLLM would not start with this number of blocks,
+        whatever their size."""
         has_states = any(group.spec.is_state for group in self.groups)
         require_states(blocks, self.deployment, has_states=has_states)
 
     def kv_cache_config(self, memory: int) -> KVCacheConfig:
-        """Return the configuration of a manager with ``memory`` bytes; raises as
+        """Return the configuration of a manager with ``memory`` bytes. Raises the errors of
         :meth:`num_blocks`."""
         return KVCacheConfig(self.num_blocks(memory), self.kv_cache_groups)
 
@@ -119,11 +119,11 @@ class ModelPlan:
 
 
 def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelPlan:
-    """Plan the KV cache of the model whose ``config.json`` is at ``path``, its directory or the
-    file itself, served as ``deployment`` says.
+    """Plan the KV cache of a model for ``deployment``. ``path`` is its ``config.json`` or the
+    directory of it.
 
-    Raises :class:`~kvoxide.ConfigError` if the file cannot be used, if the model's class is unknown
-    here, or if the model cannot be served so.
+    Raises :class:`~kvoxide.ConfigError` if the file cannot be used, if the model's class is not
+    known here, or if the model cannot be served in this way.
     """
     config = read_config(Path(path))
     family = family_of(config)

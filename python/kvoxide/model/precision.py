@@ -1,4 +1,4 @@
-"""Precisions by the names that configurations and servers use, as bytes of one element."""
+"""Precisions, by the names that configurations and servers use, and their bytes per element."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _BYTES: Final = {
     "fp8": 1,
     "fp8_e4m3": 1,
 }
-# What --kv-cache-dtype may be; vLLM's other precisions have layouts of their own.
+# The values of --kv-cache-dtype. vLLM's other precisions have their own layouts.
 CACHE_DTYPES: Final = (AUTO, "bfloat16", "float16", "fp8", "fp8_e4m3")
 _BFLOAT16: Final = "bfloat16"
 _FLOAT16: Final = ("float16", "half")
@@ -28,8 +28,8 @@ def model_dtype(
 ) -> str:
     """Return the precision that vLLM 0.33.0 computes in on a Hopper GPU.
 
-    Where the weights are stored in a precision that it does not compute in, and where none is
-    ``named``, it is bfloat16; for embeddings (``is_pooling``) float16. Raises
+    It is bfloat16 if none is ``named``, or if vLLM does not compute in the precision of the stored
+    weights. For embeddings (``is_pooling``) it is then float16. Raises
     :class:`~kvoxide.ConfigError` for an unknown name.
     """
     float16 = _BFLOAT16 if model_type in _NOT_IN_FLOAT16 else _FLOAT16[0]

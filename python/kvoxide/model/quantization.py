@@ -1,5 +1,5 @@
-"""The precision of the KV cache that a quantized checkpoint was made for, as vLLM 0.33.0 finds it:
-``quantization_config`` of ``config.json``, else ``hf_quant_config.json`` beside it."""
+"""Reads the precision of the KV cache of a quantized checkpoint, as vLLM 0.33.0 does. It is in
+``quantization_config`` of ``config.json``, or else in ``hf_quant_config.json`` next to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ NVFP4: Final = "nvfp4"
 _BESIDE: Final = "hf_quant_config.json"
 _MODEL_OPT: Final = "modelopt"
 _LLM_COMPRESSOR: Final = "compressed-tensors"
-# Where ModelOpt writes down how a KV cache is quantized; the first that is there counts.
+# Fields in which ModelOpt stores how a KV cache is quantized. The first one that exists counts.
 _MODEL_OPT_FIELDS: Final = ("kv_cache_scheme", "kv_cache_quant_algo")
-# How ModelOpt's older files name weights whose checkpoints vLLM loads.
+# The names of weights in ModelOpt's older files whose checkpoints vLLM loads.
 _MODEL_OPT_ALGORITHMS: Final = (
     "FP8",
     "FP8_PER_CHANNEL_PER_TOKEN",
@@ -24,12 +24,12 @@ _MODEL_OPT_ALGORITHMS: Final = (
     "NVFP4",
     "MIXED_PRECISION",
 )
-# Where the fields of the language model are, if they are a part of their own.
+# Where the fields of the language model are, if it is a part of its own.
 _PARTS: Final = ("text_config", "llm_config")
-# Types whose class takes the quantization of its language model for its own.
+# Types whose class uses the quantization of its language model as its own.
 _LIFTING: Final = ("kimi_k3",)
 _STRATEGIES: Final = ("tensor", "attn_head")
-# Methods that a checkpoint can name and vLLM 0.33.0 loads.
+# Methods that a checkpoint can name and that vLLM 0.33.0 loads.
 _KNOWN_NAMES: Final = """
     auto-awq auto-gptq auto-round awq awq-marlin compressed-tensors deepseek-v4-fp8
     experts-int8 fp8 gpt-oss-mxfp4 gptq gptq-marlin humming inc modelopt modelopt-fp4
@@ -41,10 +41,10 @@ _DEPRECATED: Final = ("fbgemm-fp8", "fp-quant")
 
 @dataclass(frozen=True)
 class Quantization:
-    """``cache_dtype`` is None where the cache has the model's precision. ``source`` is the file
-    that was read, ``note`` says what was found and is not used. ``is_scheme`` says that it is a
-    scheme of LLM Compressor, which the layers apply; ModelOpt's applies to the whole cache.
-    ``method`` is how the weights are quantized, empty if that is not said."""
+    """``cache_dtype`` is None if the cache has the model's precision. ``source`` is the file that
+    was read. ``note`` says what was found and is not used. ``is_scheme`` marks a scheme of LLM
+    Compressor, which the layers apply. ModelOpt's scheme applies to the whole cache. ``method`` is
+    how the weights are quantized, empty if that is not known."""
 
     cache_dtype: str | None
     source: str = ""
@@ -64,7 +64,8 @@ class Quantization:
 
 
 def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
-    """Read what a checkpoint says whose configuration ``values`` are in the file ``config``.
+    """Read the quantization of a checkpoint, whose configuration ``values`` are in the file
+    ``config``.
 
     Raises :class:`~kvoxide.ConfigError` for a cache that vLLM refuses, and for files that
     contradict each other.
@@ -118,7 +119,8 @@ def _of_text(source: str, name: str, inner: Mapping[str, Any], *, is_lifted: boo
 
 
 def _checked(read: Quantization, config: Path, beside: Mapping[str, Any] | None) -> Quantization:
-    """As vLLM reads it: what is beside the configuration does not count."""
+    """Return the quantization as vLLM reads it: the file next to the configuration does not
+    count."""
     other = None if beside is None else _cache_dtype(str(config.parent / _BESIDE), beside)
     if other is None or other == read.cache_dtype:
         return read

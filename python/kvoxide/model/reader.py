@@ -1,4 +1,4 @@
-"""Reads a model's plan: from vLLM itself where it is installed, else from the families."""
+"""Reads a model's plan, from vLLM if it is installed, otherwise from the families."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,13 @@ Plan = ModelPlan | VllmPlan
 def read_model(
     path: Path | str, deployment: Deployment | None = None, *, ask: bool | None = None
 ) -> Plan:
-    """Plan the KV cache of the model at ``path``, its directory or its ``config.json``, served as
-    ``deployment`` says.
+    """Plan the KV cache of a model for ``deployment``. ``path`` is its directory or its
+    ``config.json``.
 
-    With ``ask``, the installed vLLM answers; without, :func:`plan_model`. With None, vLLM answers
-    where it is installed; if it cannot load the model on this machine, :func:`plan_model` answers,
-    and a note of the plan says why. Raises :class:`~kvoxide.ConfigError` for files that cannot be
-    used and for what vLLM refuses.
+    If ``ask`` is true, the installed vLLM answers; if it is false, :func:`plan_model`. With None,
+    vLLM answers if it is installed. If it cannot load the model on this machine, :func:`plan_model`
+    answers, and a note of the plan says why. Raises :class:`~kvoxide.ConfigError` for files that
+    cannot be used, and for models that vLLM refuses.
     """
     deployment = deployment or Deployment()
     require_folder(Path(path))
@@ -42,7 +42,7 @@ def read_model(
 
 
 def _without_vllm(path: Path | str, deployment: Deployment, reason: str) -> ModelPlan:
-    """Return kvoxide's own plan, with the ``reason`` why the installed vLLM gave none."""
+    """Return kvoxide's own plan, with the ``reason`` why the installed vLLM did not answer."""
     try:
         plan = plan_model(path, deployment)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Refusals of Transformers in plain words."""
+"""Translates refusals of Transformers into plain words."""
 
 import re
 from typing import Final
@@ -20,13 +20,13 @@ _KINDS: Final = {
     "dict": "an object",
     "NoneType": "null",
 }
-# Names that the file may have instead.
+# Other names of the field in the file.
 _NAMES: Final = {"rope_parameters": "rope_parameters (rope_scaling)"}
 
 
 def refusal(source: str, error: Exception) -> ConfigError:
-    """Return an error that names the file, the field and what it can be; vLLM, which reads the file
-    with Transformers too, refuses it with the ``error``."""
+    """Return an error that names the file, the field and its allowed values. vLLM reads the file
+    with Transformers too, and refuses it with ``error``."""
     import transformers
 
     text = " ".join(str(error).split()) or type(error).__name__

@@ -1,6 +1,7 @@
-"""How rotary positions are stretched, as vLLM 0.33.0 settles it before it reads the model's length.
+"""Gives the parameters of rotary positions their present names, as vLLM 0.33.0 does before it reads
+the model's length.
 
-Older files use other names: ``type`` for ``rope_type``, and types that have new names.
+Older files use other names: ``type`` for ``rope_type``, and old names of types.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 _THETA: Final = ("rope_theta", "rotary_emb_base")
 _PARTIAL: Final = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction")
-# DeepSeek V4's, in addition to the kinds of layers.
+# DeepSeek V4's keys, in addition to the kinds of layers.
 _BY_ROPE: Final = ("main", "compress")
 _TELECHAT: Final = "telechat3-yarn"
 

@@ -1,4 +1,4 @@
-"""How vLLM 0.33.0 serves a model, where that is not to generate text after a prompt."""
+"""Finds models that vLLM 0.33.0 serves for another purpose than to generate text after a prompt."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def is_for_embeddings(file: Path, architecture: str) -> bool:
 
 
 def note_on_embeddings(file: Path, architecture: str) -> str:
-    """Return a note on what embeddings change in a plan."""
+    """Return a note on how a plan differs for embeddings."""
     if has_beside(file, _MODULES):
         return (
             f"vLLM serves a folder with a {_MODULES} for embeddings. It reuses no prefixes there"
@@ -39,7 +39,7 @@ def note_on_embeddings(file: Path, architecture: str) -> str:
 
 
 def require_causal(*parts: Fields) -> None:
-    """Raise :class:`~kvoxide.ConfigError` for a model whose tokens attend to later ones too."""
+    """Raise :class:`~kvoxide.ConfigError` for a model whose tokens also attend to later ones."""
     for part in parts:
         if part.has("is_causal") and part.get("is_causal") is False:
             raise ConfigError(
@@ -49,9 +49,10 @@ def require_causal(*parts: Fields) -> None:
 
 
 def note_on_encoder(whole: Fields, text: Fields, deployment: Deployment, length: int) -> str:
-    """Return a note if the configuration says that the model has an encoder; else nothing.
+    """Return a note if the configuration says that the model has an encoder, otherwise an empty
+    one.
 
-    Raises :class:`~kvoxide.ConfigError` if vLLM refuses the ``length`` then.
+    Raises :class:`~kvoxide.ConfigError` if vLLM then refuses the ``length``.
     """
     source = next(_with_encoder(whole, text), None)
     if source is None:

@@ -1,7 +1,7 @@
-"""Configurations as Transformers builds them: it knows the defaults, other names and derived fields
-of each type of model.
+"""Builds configurations with Transformers. It knows the defaults, other names and derived fields of
+each type of model.
 
-Only configuration code is imported, and no PyTorch where it is not installed.
+Only configuration code is imported, without PyTorch if that is not installed.
 """
 
 import copy
@@ -36,16 +36,17 @@ def base_class(model_type: object) -> str | None:
 
 
 def build(source: str, values: Mapping[str, Any], model_type: str | None) -> Any:  # noqa: ANN401
-    """Return the configuration of ``values``, with what the class of ``model_type`` adds.
+    """Return the configuration of ``values``, with the fields that the class of ``model_type``
+    adds.
 
-    Without a ``model_type`` the result has the given fields and no others. Raises
+    Without a ``model_type``, the result has exactly the given fields. Raises
     :class:`~kvoxide.ConfigError` if Transformers refuses the values.
     """
     auto = _auto()
     with _quietly():
         from transformers.configuration_utils import PreTrainedConfig
 
-        # Only a class that Transformers has itself checks the values when it is built.
+        # Only Transformers' own classes check the values when they are built.
         given: Any = type("Given", (PreTrainedConfig,), {})
         made = given if model_type is None else auto.CONFIG_MAPPING[model_type]
         try:
@@ -65,7 +66,7 @@ def text_config(source: str, config: Any) -> Any:  # noqa: ANN401
 
 
 def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
-    """Give the rotary positions of configurations the names that vLLM goes by.
+    """Give the rotary positions of configurations the names that vLLM uses.
 
     Raises :class:`~kvoxide.ConfigError` for values that Transformers refuses.
     """
@@ -78,8 +79,9 @@ def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
 
 
 def require_sane(source: str, values: Mapping[str, Any]) -> None:
-    """Raise :class:`~kvoxide.ConfigError` for more layers than any model has, as Transformers lists
-    each of them, and for a quantization of another form than vLLM reads."""
+    """Raise :class:`~kvoxide.ConfigError` for a configuration that Transformers or vLLM cannot
+    handle. It has more layers than any model, which Transformers would list one by one, or a
+    quantization in another form than vLLM reads."""
     quantization = values.get("quantization_config")
     if quantization is not None and not isinstance(quantization, Mapping):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Which layers a model has: a function for each class of a model that vLLM can load.
+"""The layers of each model: one function for each class that vLLM can load.
 
-``attention``, ``latent``, ``compressed`` and ``hybrid`` read what a configuration says of its
-layers and return their caches, in the order of the layers.
+``attention``, ``latent``, ``compressed`` and ``hybrid`` read the layers from a configuration, and
+return their caches in the order of the layers.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,12 +55,13 @@ from kvoxide.model.layers import Layers
 
 @dataclass(frozen=True)
 class Kernels:
-    """What the attention kernels that vLLM takes on a Hopper GPU ask of a block, in tokens.
+    """The block sizes in tokens that the attention kernels require. They are the kernels that vLLM
+    chooses on a Hopper GPU.
 
-    ``quantized_block`` is for fp8 caches; ``chosen_block`` is what vLLM takes by itself.
-    ``state_alignment`` is where the kernels of states can export one inside a chunk, and
-    ``least_hybrid_block`` what they ask of a block beside states. ``is_packed`` is whether layers
-    of several page sizes lie side by side in a block.
+    ``quantized_block`` is for fp8 caches. ``chosen_block`` is vLLM's own choice.
+    ``state_alignment`` is where the kernels of states can export one inside a chunk.
+    ``least_hybrid_block`` is the least block size in a model that also has states. With
+    ``is_packed``, one block has layers of several page sizes.
     """
 
     block: int = 16
@@ -76,11 +77,11 @@ class Family:
     """The layers of a model, the kernels that they run with, and whether vLLM runs the model in the
     stages of a pipeline.
 
-    A class that takes any language model has those in ``languages``, by their ``model_type``, that
-    ``layers`` is right for. Without ``applies_scheme``, vLLM's class does not tell its layers how
-    the checkpoint is quantized. ``cache_dtype`` is the only precision of the cache, if there is
-    only one. ``reads`` are fields that the class reads and for which the class of its configuration
-    has no default. ``with_indexer`` are the kernels of models that have an indexer.
+    A class that takes any language model lists in ``languages`` the ``model_type`` of each for
+    which ``layers`` is right. Without ``applies_scheme``, vLLM's class does not pass the
+    checkpoint's quantization to its layers. ``cache_dtype`` is the only precision of the cache, if
+    there is only one. ``reads`` are fields that the class reads and for which the class of its
+    configuration has no default. ``with_indexer`` are the kernels of models that have an indexer.
     Without ``has_longrope``, vLLM's kernels refuse the class with rotary positions of that type.
     """
 
@@ -290,8 +291,8 @@ _ENDINGS: Final = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
 def family_of(config: Config) -> Family:
     """Return the family of a model's class.
 
-    Raises :class:`UnknownModelError` for an unknown class, which names the known ones, and for a
-    language model that is not known in its class.
+    Raises :class:`UnknownModelError` for an unknown class, and names the known ones. Also raises it
+    for a language model that is not known in its class.
     """
     architecture = config.architecture
     family = next((FAMILIES[name] for name in _names(architecture) if name in FAMILIES), None)

@@ -1,4 +1,5 @@
-"""Models whose layers all keep keys and values: in full, in a sliding window, or in a chunk."""
+"""Models whose layers all keep keys and values: for all tokens, in a sliding window, or in a
+chunk."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,8 @@ from kvoxide.model.layers import Kind, LayerCache, Layers
 from kvoxide.model.precision import AUTO, element_bytes
 from kvoxide.model.quantization import NVFP4
 
-# What FlashInfer's kernels take on Hopper; one byte for the scale of so many elements.
+# The head sizes that FlashInfer's kernels accept on Hopper. One byte is the scale of this many
+# elements.
 _NVFP4_HEADS: Final = (128, 256)
 _ELEMENTS_OF_A_SCALE: Final = 16
 
@@ -38,10 +40,11 @@ def attention_layer(
     size: int | None = None,
     fields: Fields | None = None,
 ) -> LayerCache:
-    """Return a layer with a key and a value for each token; full attention without a ``window``.
+    """Return a layer with a key and a value for each token. Without a ``window``, it is full
+    attention.
 
-    ``total_kv_heads`` and ``size`` of a head are those in ``fields`` unless they are given;
-    ``fields`` are the language model's unless they are given.
+    ``total_kv_heads`` and ``size`` of a head default to their values in ``fields``. ``fields``
+    default to the language model's.
     """
     fields = fields or config.text
     heads = kv_heads(fields, deployment.tensor_parallel, total_kv_heads)
@@ -103,8 +106,8 @@ def glm_asr(config: Config, deployment: Deployment) -> Layers:
 
 
 def gemma_3n(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Gemma 3n, of which the last ``num_kv_shared_layers`` reuse the keys and
-    values of earlier ones, if there are any."""
+    """Return the layers of Gemma 3n. The last ``num_kv_shared_layers``, if any, reuse the keys and
+    values of earlier ones."""
     text = config.text
     layers = attention(in_some_layers)(config, deployment)
     first = text.num_layers - (text.optional_count("num_kv_shared_layers") or 0)
@@ -116,7 +119,7 @@ def gemma_3n(config: Config, deployment: Deployment) -> Layers:
 
 
 def without_reused(text: Fields, layers: Layers) -> Layers:
-    """Return the layers, of which the last ``num_kv_shared_layers`` keep nothing."""
+    """Return the layers. The last ``num_kv_shared_layers`` keep nothing."""
     shared = text.optional_count("num_kv_shared_layers") or 0
     if shared >= text.num_layers:
         raise ConfigError(
@@ -127,7 +130,7 @@ def without_reused(text: Fields, layers: Layers) -> Layers:
 
 
 def gemma_4(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Gemma 4: full attention has other heads than windows, and the last
+    """Return the layers of Gemma 4. Full attention has other heads than windows, and the last
     layers reuse the keys and values of earlier ones."""
     text = config.text
     layers: Layers = [
@@ -152,7 +155,7 @@ def step_3p5(config: Config, deployment: Deployment) -> Layers:
 
 
 def mimo_v2(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of MiMo V2: windows have KV heads and sizes of their own, and values are
+    """Return the layers of MiMo V2. Windows have their own KV heads and sizes, and values are
     smaller than keys."""
     text = config.text
     window = text.count("sliding_window_size")
@@ -172,17 +175,17 @@ def mimo_v2(config: Config, deployment: Deployment) -> Layers:
 
 
 def multi_query(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of StarCoder: one KV head, unless the configuration says otherwise."""
+    """Return the layers of StarCoder: one KV head by default."""
     text = config.text
     heads = 1 if text.flag("multi_query") else text.count("num_attention_heads")
     return [(attention_layer(config, deployment, total_kv_heads=heads),)] * text.num_layers
 
 
 def falcon(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Falcon: one KV head, or as many as the newer models say.
+    """Return the layers of Falcon: one KV head, or the number that newer models name.
 
-    vLLM gives them the model's precision, or fp8 if the checkpoint has a scheme of LLM Compressor,
-    and does not read how the cache is configured.
+    vLLM gives them the model's precision, or fp8 if the checkpoint has a scheme of LLM Compressor.
+    It does not read how the cache is configured.
     """
     scheme = config.quantization.is_scheme and config.quantization.cache_dtype
     text, unquantized = config.text, replace(deployment, cache_dtype=scheme or AUTO)
@@ -193,7 +196,7 @@ def falcon(config: Config, deployment: Deployment) -> Layers:
 
 
 def minimax_m3(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of MiniMax M3: sparse attention has an indexer, whose keys are in the
+    """Return the layers of MiniMax M3. Sparse attention has an indexer, whose keys are in the
     model's own precision."""
     sparse = config.text.part("sparse_attention_config")
     frequency = sparse.counts("sparse_attention_freq") or []
@@ -216,8 +219,8 @@ def minicpm_3(config: Config, deployment: Deployment) -> Layers:
 
 
 def llama_4(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Llama 4: with rotary positions they attend inside a chunk, without to
-    everything."""
+    """Return the layers of Llama 4. Layers with rotary positions attend inside a chunk, the others
+    to all tokens."""
     text = config.text
     layers = text.num_layers
     chunk = text.optional_count("attention_chunk_size")

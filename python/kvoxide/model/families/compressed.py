@@ -1,4 +1,4 @@
-"""DeepSeek V4: windows, compressed tokens beyond them, and the states of what compresses."""
+"""DeepSeek V4: windows, compressed tokens before them, and the states of the compressors."""
 
 from typing import Final
 
@@ -15,8 +15,8 @@ from kvoxide.model.precision import AUTO
 _TOKEN: Final = 584
 _LINE: Final = 576
 _WINDOW_BLOCK: Final = 64
-# A layer that compresses tokens keeps what is not compressed yet, in blocks as large as pages of
-# compressed tokens; of four, it overlaps the next four.
+# A layer that compresses tokens keeps the tokens that are not compressed yet, in blocks as large as
+# pages of compressed tokens. A group of four tokens overlaps the next four.
 _STATE_BLOCKS: Final = {4: 4, 128: 8}
 _OVERLAPPING: Final = 4
 _RATIOS: Final = {
@@ -27,8 +27,11 @@ _RATIOS: Final = {
 
 
 def compressed(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of DeepSeek V4. Each has a window. Most have compressed tokens too, and the
-    state of what compresses them: by 4, which an indexer chooses from, or by 128."""
+    """Return the layers of DeepSeek V4.
+
+    Each has a window. Most also have compressed tokens, and the state of their compressor. It
+    compresses by 4, and an indexer chooses from the results, or by 128.
+    """
     if deployment.cache_dtype not in (AUTO, "fp8", "fp8_e4m3"):
         raise ConfigError(f"cache_dtype is {deployment.cache_dtype}; DeepSeek V4 keeps fp8 alone")
     text = config.text
@@ -78,8 +81,8 @@ def _v4_layer(config: Config, ratio: int) -> tuple[LayerCache, ...]:
 
 
 def _v4_state(head_size: int, ratio: int) -> LayerCache:
-    """For each token that is being compressed, a key and a score in 32 bits; twice where groups of
-    tokens overlap."""
+    """Return the cache of a compressor's state: for each token that is being compressed, a key and
+    a score in 32 bits. Both are stored twice if groups of tokens overlap."""
     groups = 2 if ratio == _OVERLAPPING else 1
     size = 2 * groups * head_size
     return LayerCache(

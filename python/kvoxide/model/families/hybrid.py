@@ -1,4 +1,5 @@
-"""Models with recurrent states in addition to attention: what a state holds, in which layers."""
+"""Models with recurrent states in addition to attention: the content of a state, and the layers
+that have one."""
 
 from collections.abc import Sequence
 from math import prod
@@ -23,7 +24,7 @@ _KINDS: Final = (*ATTENTION, *_KEEPS_NOTHING, "mamba", "mamba2", "linear_attenti
 def state_layer(
     conv: tuple[int, ...], state: tuple[int, ...], conv_bytes: int, state_bytes: int
 ) -> LayerCache:
-    """Return a layer whose state is the inputs of a convolution and a recurrent state, of these
+    """Return a layer whose state is the inputs of a convolution and a recurrent state, with these
     shapes and bytes per element."""
     content = prod(conv) * conv_bytes + (prod(state) * state_bytes if state else 0)
     return LayerCache("mamba", content, layout=(*conv, *state))
@@ -43,7 +44,7 @@ def mamba_2(
 ) -> LayerCache:
     """Return a layer of Mamba-2, whose kernels can export a state inside a chunk.
 
-    The sizes are those of the model. Groups are repeated where ranks are more than groups.
+    The sizes are the model's. If there are more ranks than groups, groups are repeated.
     """
     ranks = deployment.tensor_parallel
     all_groups = groups if groups % ranks == 0 else ranks
@@ -66,7 +67,7 @@ def gated_delta_net(config: Config, deployment: Deployment) -> Layers:
 
 
 def qwen_3_5(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Qwen3.5, whose states have a precision of their own."""
+    """Return the layers of Qwen3.5, whose states have their own precision."""
     state_dtype = config.text.text("mamba_ssm_dtype", config.dtype)
     return _gated(config, deployment, attention_layer(config, deployment), state_dtype)
 
@@ -96,7 +97,8 @@ def _gated(config: Config, deployment: Deployment, in_full: LayerCache, state_dt
 
 
 def _kinds(text: Fields) -> list[str]:
-    """Return the kind of each layer, which the class of the configuration derives if need be."""
+    """Return the kind of each layer. If the file has none, the class of the configuration derives
+    it."""
     kinds = text.kinds(_KINDS)
     if kinds is None:
         raise ConfigError(f"{text.source} has no layer_types")
@@ -158,7 +160,7 @@ def falcon_h1(config: Config, deployment: Deployment) -> Layers:
 
 
 def nemotron_h(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of Nemotron-H: Mamba-2, attention, and some that keep nothing."""
+    """Return the layers of Nemotron-H: Mamba-2, attention, and some layers that keep nothing."""
     text = config.text
     heads, head_size = text.count("mamba_num_heads"), text.count("mamba_head_dim")
     state = mamba_2(

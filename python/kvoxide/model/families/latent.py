@@ -11,13 +11,14 @@ from kvoxide.model.fields import Fields
 from kvoxide.model.layers import LayerCache, Layers
 from kvoxide.model.precision import is_quantized
 
-# DeepSeek's packed layout of V3.2: 512 elements in 8 bits, their scales, 64 in 16 bits.
+# DeepSeek's packed layout of V3.2: 512 elements in 8 bits, their scales, and 64 elements in 16
+# bits.
 _PACKED_BYTES: Final = 656
 # The indexer keeps its keys in 8 bits, with a scale in 32 bits for each 128 of them.
 _SCALED: Final = 128
 _SCALE_BYTES: Final = 4
 FLOAT32_BYTES: Final = 4
-# A layer that uses the indexer of an earlier one, in index_topk_pattern.
+# The mark in index_topk_pattern of a layer that uses the indexer of an earlier one.
 _SHARES: Final = "S"
 
 
@@ -47,9 +48,9 @@ def has_indexer(config: Config) -> bool:
 
 
 def indexed(config: Config, deployment: Deployment) -> Layers:
-    """Return the layers of DeepSeek V3.2: an indexer chooses the tokens that a layer attends to.
+    """Return the layers of DeepSeek V3.2. An indexer chooses the tokens that a layer attends to.
 
-    An indexer keeps keys. Layers can share one; only the first of them keeps the keys then.
+    An indexer keeps keys. If layers share one, only the first of them keeps the keys.
     """
     layer = latent_layer(config, deployment)
     if is_quantized(deployment.cache_dtype):

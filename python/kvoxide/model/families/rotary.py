@@ -42,7 +42,7 @@ def require_rotary(text: Fields) -> None:
 
 def _require_positive(text: Fields, part: Mapping[str, Any], name: str) -> None:
     value = part.get(name)
-    # Without the class of the configuration, Transformers sets null where the file has nothing.
+    # Without the class of the configuration, Transformers sets null for values that the file lacks.
     if name not in part or (value is None and not text.is_whole):
         return
     if not isinstance(value, int | float) or value <= 0:
@@ -53,8 +53,8 @@ def _require_positive(text: Fields, part: Mapping[str, Any], name: str) -> None:
 
 
 def _require_sections(text: Fields, part: Mapping[str, Any]) -> None:
-    """Raise an error unless the sections of a text's, an image's height's and its width's positions
-    fill the rotary part of a head."""
+    """Raise an error unless the sections fill the rotary part of a head. They are the sections of a
+    text's positions, and of an image's height and width."""
     sections, share = part.get("mrope_section"), part.get("partial_rotary_factor", 1.0)
     if not isinstance(sections, list | tuple) or not all(type(each) is int for each in sections):
         return

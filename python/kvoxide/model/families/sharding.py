@@ -1,4 +1,4 @@
-"""What tensor parallelism leaves of a layer for one rank."""
+"""The share of a layer that one rank has with tensor parallelism."""
 
 from typing import Final
 
@@ -17,8 +17,8 @@ _KV_HEADS: Final = (
 
 
 def share(count: int, ranks: int, what: str) -> int:
-    """Divide ``count`` things into equal parts. Raises :class:`~kvoxide.ConfigError` if that is
-    impossible."""
+    """Return the size of equal parts of ``count`` things. Raises :class:`~kvoxide.ConfigError` if
+    equal parts are impossible."""
     if count % ranks:
         raise ConfigError(f"{count} {what} cannot be shared by {ranks} tensor parallel ranks")
     return count // ranks
@@ -37,8 +37,8 @@ def require_shared_encoder(whole: Fields, ranks: int, name: str = "vision_config
 
 
 def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
-    """Return the heads of keys and values that one rank keeps. Several ranks keep the same one if
-    there are fewer. ``total`` is the configuration's unless it is given."""
+    """Return the heads of keys and values that one rank keeps. If there are fewer heads than ranks,
+    several ranks keep the same one. ``total`` defaults to the configuration's."""
     heads = text.count("num_attention_heads")
     share(heads, ranks, "attention heads")
     total = total or _total(text, heads)

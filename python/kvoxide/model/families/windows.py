@@ -1,4 +1,4 @@
-"""The sliding window of each layer, as the classes of vLLM 0.33.0 decide it.
+"""The sliding window of each layer, decided as in the classes of vLLM 0.33.0.
 
 vLLM gives all layers of a model the window of its configuration, unless ``layer_types`` has other
 kinds too. A class can choose the window of each layer before that.
@@ -17,7 +17,7 @@ _FIELD: Final = "sliding_window"
 
 
 def in_all_layers(text: Fields) -> list[int | None]:
-    """Return the windows of a class that chooses none by itself."""
+    """Return the windows of a class that does not choose any itself."""
     return [_of_model(text)] * text.num_layers
 
 
@@ -32,7 +32,7 @@ def one_wider(text: Fields) -> list[int | None]:
 
 
 def in_other_layers(text: Fields) -> list[int | None]:
-    """Return the windows of a class that has one in every other layer, beginning with the first."""
+    """Return the windows of a class that has one in every other layer, from the first on."""
     window, of_model = text.count(_FIELD), _of_model(text)
     return [of_model if layer % 2 else window for layer in range(text.num_layers)]
 
@@ -40,7 +40,7 @@ def in_other_layers(text: Fields) -> list[int | None]:
 def of_qwen(text: Fields) -> list[int | None]:
     """Return the windows of Qwen's dense classes, which refuse a mixture unless it has no effect.
 
-    Raises :class:`~kvoxide.ConfigError` for what vLLM does not run.
+    Raises :class:`~kvoxide.ConfigError` for a mixture that vLLM does not run.
     """
     kinds = set(_kinds(text) or ())
     if len(kinds) > 1 and text.count("max_window_layers") != text.num_layers:
@@ -70,8 +70,8 @@ def _sizes(text: Fields, sizes: list[Any]) -> list[int | None]:
 
 
 def interleaved(text: Fields) -> list[int | None]:
-    """Return the windows of openPangu, whose ``interleaved_sliding_window`` is one size, or a list
-    of sizes that repeats."""
+    """Return the windows of openPangu. Its ``interleaved_sliding_window`` is one size, or a list of
+    sizes that repeats."""
     name, layers = "interleaved_sliding_window", range(text.num_layers)
     value, of_model = text.get(name), _of_model(text)
     if value is None:
@@ -99,7 +99,7 @@ def _listed(text: Fields, extra: int) -> list[int | None]:
 
 
 def _of_model(text: Fields) -> int | None:
-    """Return the window that layers have whose class chooses none."""
+    """Return the window of layers whose class chooses none."""
     kinds, window = _kinds(text), text.optional_count(_FIELD)
     if kinds is not None and any(kind != SLIDING for kind in kinds):
         return None

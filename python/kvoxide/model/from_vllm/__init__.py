@@ -1,8 +1,8 @@
-"""vLLM's own plan of a model's KV cache, asked of the vLLM that is installed.
+"""Asks the installed vLLM for its own plan of a model's KV cache.
 
-:func:`ask_vllm` is the door: ``question`` is what is asked, ``cache`` keeps answers, ``process``
-answers in a process of its own, in which ``stand_in`` is the GPU and ``building`` lets vLLM build
-the model without weights; ``plan`` is an answer in the place of a
+Start at :func:`ask_vllm`. ``asking`` puts the question, and ``cache`` stores answers. ``process``
+answers in a process of its own. There, ``stand_in`` imitates the GPU, and ``building`` lets vLLM
+build the model without weights. ``plan`` turns an answer into a plan that takes the place of a
 :class:`~kvoxide.model.ModelPlan`.
 """
 

@@ -1,4 +1,4 @@
-"""Asks the vLLM that is installed, once for each question."""
+"""Asks the installed vLLM, once for each question."""
 
 import json
 import subprocess
@@ -16,9 +16,9 @@ from kvoxide.model.from_vllm.plan import VllmPlan
 from kvoxide.model.from_vllm.process import MARK
 
 _PROCESS: Final = "kvoxide.model.from_vllm.process"
-# Of the largest models; most take a tenth of it.
+# Time limit for the largest models. Most need a tenth of it.
 _SECONDS: Final = 300
-# Names of vLLM's options for what a deployment says.
+# The vLLM option for each field of a deployment.
 _OPTIONS: Final = {
     "tensor_parallel": "tensor_parallel_size",
     "pipeline_parallel": "pipeline_parallel_size",
@@ -31,16 +31,16 @@ _OPTIONS: Final = {
 
 
 class NotAskedError(ConfigError):
-    """There is no answer of vLLM: it is not installed, or building the model failed."""
+    """vLLM gave no answer: it is not installed, or building the model failed."""
 
 
 def is_installed() -> bool:
-    """Return whether there is a vLLM that could be asked."""
+    """Return whether a vLLM is installed that could be asked."""
     return find_spec("vllm") is not None
 
 
 def ask_vllm(path: Path, deployment: Deployment) -> VllmPlan:
-    """What the vLLM that is installed makes of the model at ``path``, its directory or its
+    """Return the plan of the installed vLLM for the model at ``path``, its directory or its
     ``config.json``.
 
     Raises :class:`~kvoxide.ConfigError` with vLLM's reason if it refuses to start, and

@@ -1,5 +1,5 @@
-"""vLLM's plan of a model's KV cache: it builds the model without weights, and groups its layers. A
-process has to put :mod:`~kvoxide.model.from_vllm.stand_in` in place first."""
+"""vLLM's plan of a model's KV cache: it builds the model without weights, and groups its layers.
+The process must first install :mod:`~kvoxide.model.from_vllm.stand_in`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from kvoxide.model.from_vllm import planning, stand_in
 
 
 def vllm_config(folder: str, options: Mapping[str, Any]) -> Any:
-    """vLLM's configuration of a server of the model in ``folder``."""
+    """Return vLLM's configuration of a server of the model in ``folder``."""
     from vllm.engine.arg_utils import EngineArgs
 
     stand_in.look_at_classes_here()
@@ -25,8 +25,8 @@ def vllm_config(folder: str, options: Mapping[str, Any]) -> Any:
 
 
 def answer(config: Any) -> dict[str, Any]:
-    """Groups, bytes of a block and of the longest request on the rank that has most, and where hits
-    end."""
+    """Return the groups, where hits end, and the bytes of a block and of the longest request on the
+    rank that has most."""
     build(config)
     layers = planning.layers_of_ranks(config)
     groups = planning.groups_of(config, layers)
@@ -48,7 +48,7 @@ def answer(config: Any) -> dict[str, Any]:
 
 
 def build(config: Any) -> None:
-    """The model without weights, and the block sizes that its kernels ask for."""
+    """Build the model without weights, and set the block sizes that its kernels require."""
     from vllm.distributed import parallel_state
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.platforms import current_platform
@@ -69,7 +69,7 @@ def build(config: Any) -> None:
 
 
 class _Ranks:
-    """A group of ranks without processes, of which this is the first and the last."""
+    """A group of ranks without processes. Its only present rank is both the first and the last."""
 
     is_first_rank = is_last_rank = True
     rank = rank_in_group = local_rank = 0

@@ -1,4 +1,4 @@
-"""Answers of vLLM that were given before, one file each in the user's cache folder."""
+"""Stores answers of vLLM, one file each, in the user's cache folder."""
 
 import json
 import os
@@ -10,20 +10,20 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
-# Of questions and answers; a new one does not read those of others.
+# The format of questions and answers. A reader ignores other formats.
 _FORMAT: Final = 2
 
 
 def key_of(files: Mapping[str, bytes], gpu: str, options: Mapping[str, Any]) -> str:
-    """What an answer depends on: the content of the model's files, the GPU, the server's options,
-    and the vLLM that is installed."""
+    """Return a key of everything that an answer depends on: the content of the model's files, the
+    GPU, the server's options, and the installed vLLM."""
     contents = {name: sha256(content).hexdigest() for name, content in files.items()}
     parts = [_FORMAT, contents, gpu, dict(options), _vllm()]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def read(key: str) -> dict[str, Any] | None:
-    """Return the answer, None if there is none that can be read."""
+    """Return the stored answer, or None if there is none that can be read."""
     try:
         answer = json.loads(_file(key).read_bytes())
     except (OSError, ValueError):
@@ -32,7 +32,7 @@ def read(key: str) -> dict[str, Any] | None:
 
 
 def write(key: str, answer: Mapping[str, Any]) -> None:
-    """Keep an answer, where that can be."""
+    """Store an answer, if that is possible."""
     with suppress(OSError):
         folder = _file(key).parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def _file(key: str) -> Path:
 
 
 def _vllm() -> list[str]:
-    """Where vLLM is, and the text that has its version."""
+    """Return where vLLM is installed, and the text that has its version."""
     spec = find_spec("vllm")
     if spec is None or spec.origin is None:
         return []

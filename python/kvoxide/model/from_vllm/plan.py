@@ -1,4 +1,4 @@
-"""An answer of vLLM, as a plan of a model."""
+"""Turns an answer of vLLM into a plan of a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ _STATES: Final = ("mamba", "mamba_none", "MambaSpec")
 
 @dataclass(frozen=True)
 class VllmPlan:
-    """The groups of a model and what they take on one rank, as vLLM answered; has what a
-    :class:`~kvoxide.model.ModelPlan` has."""
+    """The groups of a model and their memory on one rank, from an answer of vLLM. It has the
+    attributes of a :class:`~kvoxide.model.ModelPlan`."""
 
     answer: Mapping[str, Any]
     deployment: Deployment
@@ -43,7 +43,7 @@ class VllmPlan:
 
     @property
     def hit_tokens(self) -> int:
-        """The tokens that hits are multiples of."""
+        """Hits are multiples of this many tokens."""
         return int(self.answer["hit_tokens"])
 
     @property
@@ -54,19 +54,19 @@ class VllmPlan:
 
     @property
     def cache_dtype_source(self) -> str:
-        """Which file says so, is not known."""
+        """Always empty: an answer does not name the file that sets the precision."""
         return ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know beside the figures."""
+        """Facts that a reader should know in addition to the figures."""
         if self.answer["has_prefix_caching"]:
             return ()
         return (f"{self.asked} switches prefix caching off for this model",)
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of each group; vLLM's name of its class where kvoxide has none."""
+        """The kind of each group, or vLLM's name of its class if kvoxide has no such kind."""
         return [row["kind"] for row in self.answer["groups"]]
 
     @property
@@ -78,12 +78,12 @@ class VllmPlan:
     def kv_cache_groups(self) -> list[KVCacheGroupSpec]:
         """The groups for a manager or a simulation, in vLLM's order.
 
-        Raises :class:`~kvoxide.UnsupportedGroupError` for a kind that kvoxide has not.
+        Raises :class:`~kvoxide.UnsupportedGroupError` for a kind that kvoxide does not have.
         """
         return [_spec(row) for row in self.answer["groups"]]
 
     def num_blocks(self, memory: int) -> int:
-        """As :meth:`kvoxide.model.ModelPlan.num_blocks`."""
+        """See :meth:`kvoxide.model.ModelPlan.num_blocks`."""
         blocks = memory // self.block_bytes
         needed = -(-int(self.answer["request_bytes"]) // self.block_bytes)
         require_request(memory, self.block_bytes, needed, self.max_model_len)
@@ -91,12 +91,12 @@ class VllmPlan:
         return blocks
 
     def check_blocks(self, blocks: int) -> None:
-        """As :meth:`kvoxide.model.ModelPlan.check_blocks`."""
+        """See :meth:`kvoxide.model.ModelPlan.check_blocks`."""
         has_states = any(row["kind"] in _STATES for row in self.answer["groups"])
         require_states(blocks, self.deployment, has_states=has_states)
 
     def kv_cache_config(self, memory: int) -> KVCacheConfig:
-        """As :meth:`kvoxide.model.ModelPlan.kv_cache_config`."""
+        """See :meth:`kvoxide.model.ModelPlan.kv_cache_config`."""
         return KVCacheConfig(self.num_blocks(memory), self.kv_cache_groups)
 
     def describe(self) -> list[str]:

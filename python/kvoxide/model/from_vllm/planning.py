@@ -1,5 +1,4 @@
-"""Calls of the code of vLLM 0.33.0 and 0.32.0 that plans a KV cache, which is in other modules in
-each."""
+"""Calls vLLM's code that plans a KV cache. It is in different modules in vLLM 0.33.0 and 0.32.0."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +7,10 @@ Layers = dict[str, Any]
 
 
 def layers_of_ranks(config: Any) -> list[Layers]:
-    """vLLM's description of the cache of each layer, by the layer's name, of each pipeline rank.
+    """Return vLLM's description of the cache of each layer, by the layer's name, for each pipeline
+    rank.
 
-    The layout of the caches in memory, which pages depend on, is chosen too.
+    Also choose the layout of the caches in memory, because pages depend on it.
     """
     from vllm.config import set_current_vllm_config
     from vllm.v1.attention.backends.utils import (
@@ -44,7 +44,7 @@ def _shared(config: Any, layers: Layers) -> list[Layers]:
 
 
 def _number(name: str, count: int) -> int:
-    """Return the layer's number: the first in its name. Falcon-H1 counts states on from
+    """Return the layer's number: the first number in its name. Falcon-H1 numbers states after
     attention."""
     return next(int(part) for part in name.split(".") if part.isdigit()) % count
 
@@ -77,7 +77,7 @@ def _builder(config: Any) -> list[Any]:
 
 
 def groups_of(config: Any, layers: Sequence[Layers]) -> list[Any]:
-    """vLLM's groups of all layers."""
+    """Return vLLM's groups of all layers."""
     module = _module()
     if hasattr(module, "get_global_kv_cache_groups"):
         return list(module.get_global_kv_cache_groups(config, list(layers)))
@@ -90,7 +90,8 @@ def sizes(
     layers: Sequence[Layers],
     groups: Sequence[Any],
 ) -> tuple[list[int], list[int]]:
-    """Of each rank, the bytes of a block, and those that the longest request takes at most."""
+    """Return for each rank the bytes of a block, and the most bytes that the longest request
+    takes."""
     module, builder = _module(), _builder(config)
     name = "_pool_bytes_per_block_from_builder" if builder else "_pool_bytes_per_block"
     projected = [module._project_kv_cache_groups_to_worker(groups, each) for each in layers]
@@ -106,7 +107,8 @@ def kv_cache_configs(
     groups: Sequence[Any],
     memory: int,
 ) -> list[Any]:
-    """vLLM's configuration of the cache of each rank, which has so many bytes for it."""
+    """Return vLLM's configuration of the cache of each rank. Each rank has the same number of bytes
+    for it."""
     module = _module()
     given = [config, list(layers), [memory] * len(layers)]
     if hasattr(module, "get_global_kv_cache_groups"):
@@ -120,7 +122,7 @@ def scheduler_config(
     groups: Sequence[Any],
     memory: int,
 ) -> Any:
-    """vLLM's configuration of the scheduler's manager."""
+    """Return vLLM's configuration of the scheduler's manager."""
     from vllm.v1.core import kv_cache_utils
 
     made = kv_cache_utils.generate_scheduler_kv_cache_config(
@@ -133,7 +135,7 @@ def scheduler_config(
 
 
 def hashing(config: Any, made: Any) -> tuple[int, int]:
-    """Return the tokens of a block hash, and those that hits are multiples of."""
+    """Return the tokens of a block hash, and the number of tokens that hits are multiples of."""
     from vllm.v1.core import kv_cache_utils
 
     block, hashed = kv_cache_utils.resolve_kv_cache_block_sizes(made, config)
@@ -142,7 +144,7 @@ def hashing(config: Any, made: Any) -> tuple[int, int]:
 
 
 def group_rows(groups: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return each group as kvoxide's manager describes it; ``is_native`` is false where it has no
+    """Return each group as kvoxide's manager describes it. ``is_native`` is false if kvoxide has no
     such kind."""
     from kvoxide.vllm.adapter.support import native_kind
 

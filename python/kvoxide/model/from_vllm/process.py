@@ -1,5 +1,5 @@
-"""The process that asks vLLM: reads a question as JSON from standard input and prints the answer as
-one line."""
+"""The process that asks vLLM. It reads a question as JSON from standard input, and prints the
+answer as one line."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from typing import Any, Final
 from kvoxide.model.gpu import gpu_named
 
 MARK: Final = "kvoxide-answer: "
-"""Begins the line of JSON among what the process prints."""
-# Errors that say what is missing on this machine, and nothing about the model.
+"""Marks the line of JSON among the other output of the process."""
+# Errors about something missing on this machine. They say nothing about the model.
 _UNABLE: Final = re.compile(
     r"No module named '[\w.]+'"
     r"|cannot import name [^\n]*"
@@ -38,8 +38,8 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def judged(reason: str, cause: str = "") -> dict[str, str]:
-    """Return what an error of vLLM's means: a refusal to start, or that it cannot load the model on
-    this machine, whose packages and operators are not those of a server with that GPU.
+    """Return the meaning of an error of vLLM. Either vLLM refuses to start, or it cannot load the
+    model on this machine, whose packages and operators differ from a server with the wanted GPU.
 
     ``cause`` is the first error that led to it.
     """
@@ -52,7 +52,8 @@ def judged(reason: str, cause: str = "") -> dict[str, str]:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the message of the error that vLLM raised first, or why it could not load a class."""
+    """Return the message of the error that vLLM raised first, or the reason why it could not load a
+    class."""
     from kvoxide.model.from_vllm import stand_in
 
     if stand_in.not_loaded:
@@ -66,7 +67,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the message; of a collection of errors, as Pydantic raises it, the first."""
+    """Return the message. If the error collects several, as Pydantic does, return the first."""
     errors = getattr(error, "errors", None)
     message = str(errors()[0]["msg"]).removeprefix("Value error, ") if errors else str(error)
     return message or type(error).__name__

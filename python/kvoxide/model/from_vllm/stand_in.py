@@ -1,8 +1,7 @@
-"""A GPU for vLLM's code in the place of the one that is there, or of none: models can be built
-without weights, not run.
+"""Imitates a GPU for vLLM's code, so that models can be built without weights, but not run.
 
-Compiled extensions are empty modules, kernels do nothing, and what is asked of the device is
-answered for the GPU that is wanted. To be imported before vLLM.
+Compiled extensions are empty modules, and kernels do nothing. Questions about the device get the
+answers of the wanted GPU. Import this module before vLLM.
 """
 
 import importlib.abc
@@ -21,15 +20,15 @@ from kvoxide.model.gpu import Gpu
 
 _GIB: Final = 2**30
 _NUM_DEVICES: Final = 64
-# Asked when modules are imported, before models may name any kernel.
+# vLLM calls these when it imports modules, before models may name any kernel.
 _ASKED_EARLY: Final = ("cutlass_scaled_mm_supports", "cutlass_group_gemm_supported")
 
 not_loaded: Final[list[str]] = []
-"""Why vLLM could not load a class of a model, the latest last."""
+"""Why vLLM could not load a class of a model, the latest reason last."""
 
 
 class Anything:
-    """Answers every call with True and every attribute with itself."""
+    """Returns True from every call, and itself as every attribute."""
 
     __name__ = "anything"
 
@@ -63,7 +62,7 @@ class _Extensions(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class NoCuda(TorchFunctionMode):  # type: ignore[misc]
-    """Tensors that are asked for on a CUDA device are on the meta device."""
+    """Moves tensors that are created on a CUDA device to the meta device."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -75,20 +74,22 @@ class NoCuda(TorchFunctionMode):  # type: ignore[misc]
 
 
 class _Configuration:
-    """In the place of Triton's: numbers of warps and stages, which kernels are filtered by."""
+    """Imitates Triton's class: it has numbers of warps and stages, by which kernels are
+    filtered."""
 
     def __init__(self, kwargs: Any, num_warps: int = 4, num_stages: int = 2, **_: Any) -> None:
         self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
 
 
 def put_in_place(gpu: Gpu) -> None:
-    """Answer for the GPU; once in a process, before anything else of vLLM is imported."""
-    # A kernel of Kimi's that is compiled when the model is built.
+    """Install the imitation of the GPU. Call it once in a process, before anything else of vLLM is
+    imported."""
+    # A kernel of Kimi's that would be compiled when the model is built.
     os.environ["VLLM_KIMI_K3_GEMM_AR"] = "0"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
-    # What vLLM takes where Triton is installed.
+    # vLLM chooses this runner if Triton is installed.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
-    # Compiling a kernel or looking for a device takes time, and finds nothing.
+    # Compiling a kernel or looking for a device would take time and find nothing.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.meta_path.insert(0, _Extensions())
     _answer_for_the_device(gpu)
@@ -101,15 +102,15 @@ def put_in_place(gpu: Gpu) -> None:
 
     triton_utils.triton.Config = _Configuration
     import_utils.has_deep_gemm = lambda: True
-    # Kernels of FlashInfer that a server loads from there.
+    # A server loads kernels of FlashInfer from there.
     flashinfer.has_nvidia_artifactory = lambda: True
-    # vLLM 0.32.0 asks for Triton where it chooses the runner.
+    # vLLM 0.32.0 checks for Triton when it chooses the runner.
     configuration.HAS_TRITON = True
 
 
 def look_at_classes_here() -> None:
-    """Let vLLM look at a model's class in this process; it starts another one for it, lest this one
-    talks to a device."""
+    """Let vLLM look at a model's class in this process. It normally starts another process, so that
+    the class cannot use a device here."""
     from vllm.model_executor.models import registry
 
     def inspect(registered: Any) -> Any:
@@ -123,8 +124,8 @@ def look_at_classes_here() -> None:
 
 
 def read_unknown_types_as_they_are(folder: str) -> None:
-    """Let Transformers read a configuration whose class comes with the model: its fields as they
-    stand in the file, and none of the model's code."""
+    """Let Transformers read a configuration whose class comes with the model. It keeps the fields
+    of the file unchanged, and runs none of the model's code."""
     from transformers import AutoConfig, PreTrainedConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
@@ -145,7 +146,7 @@ def _types_in(config: Path) -> list[str]:
 
 
 def name_all_kernels() -> None:
-    """From here on every kernel has a name, as models want when they are built."""
+    """Give every kernel a name from here on, because models need the names when they are built."""
     _name_kernels(lambda _: True)
 
 
@@ -169,7 +170,8 @@ def _name_kernels(has_name: Any) -> None:
 
 
 def _let_meta_tensors_be_read() -> None:
-    """Zeros, where a model is built of numbers that a tensor on the meta device has not."""
+    """Return zeros where a model is built from the values of a tensor on the meta device, which has
+    none."""
     tensor: Any = torch.Tensor
 
     def or_zeros(name: str) -> None:
@@ -211,7 +213,7 @@ def _set_platform(gpu: Gpu) -> None:
     from vllm.platforms.interface import DeviceCapability
 
     class StandIn(NonNvmlCudaPlatform):  # type: ignore[misc]
-        # What models allocate beside their weights holds nothing either.
+        # Tensors that models allocate in addition to their weights hold no values either.
         device_type = "meta"
 
         @classmethod
