@@ -117,7 +117,7 @@ class Timed:
         self.engine.add_request(name, {"prompt_token_ids": tokens}, params)
 
     def answer(self, name: str, tokens: list[int]) -> list[float]:
-        """Returns the milliseconds of each step until the prompt is answered."""
+        """Return the milliseconds of each step until the prompt is answered."""
         self.add(name, tokens, ANSWER)
         times = []
         while self.num_answered.get(name, 0) < ANSWER:

@@ -17,7 +17,7 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Returns how many times vLLM's speed kvoxide's is; above 1 kvoxide is faster."""
+        """Return how many times vLLM's speed kvoxide's is; above 1 kvoxide is faster."""
         return self.stock_us / max(self.kvoxide_us, 1e-3)
 
 

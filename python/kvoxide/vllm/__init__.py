@@ -1,9 +1,9 @@
-"""kvoxide inside vLLM, in layers: the commands, the doctor, the verification, the plugin, the
-recording, the shadow, the host tier, the adapter and the environment, each using only what stands
-behind it in this list.
+"""kvoxide inside vLLM. The layers from top to bottom are the commands, the doctor, the
+verification, the plugin, the recording, the shadow, the host tier, the adapter and the environment.
+Each layer uses only layers that come after it in this list.
 
-Nothing here imports vLLM or torch before it is used; :func:`kvoxide.vllm.plugin.register` is what
-vLLM calls. ``kvoxide.vllm.KVCacheManager`` is the manager that its scheduler then gets.
+Nothing here imports vLLM or torch before it is used. vLLM calls
+:func:`kvoxide.vllm.plugin.register`. Its scheduler then gets ``kvoxide.vllm.KVCacheManager``.
 """
 
 from typing import Any

@@ -72,7 +72,7 @@ def _stock(recording: Recording) -> Make | None:
 
 
 def _play(name: str, recording: Recording, make: Make) -> bool:
-    """Print how one manager does; whether it differs from what vLLM's manager had done."""
+    """Print how a manager does. Return whether it differs from vLLM's manager in the recording."""
     finding = replay(recording, make)
     if finding is None:
         click.echo(f"{name}: all {len(recording.calls)} calls as vLLM did them")

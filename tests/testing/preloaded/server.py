@@ -75,7 +75,7 @@ def _forget_the_ended() -> None:
 
 
 def _fork_program(connection: socket.socket) -> Request:
-    """Returns in the program; its parent stays to tell the asker how it ends."""
+    """Return in the program; its parent stays to tell the asker how it ends."""
     request, files = receive_request(connection)
     told, telling = os.pipe()
     pid = os.fork()

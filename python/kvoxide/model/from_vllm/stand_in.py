@@ -28,7 +28,7 @@ not_loaded: Final[list[str]] = []
 
 
 class Anything:
-    """Returns True from every call, and itself as every attribute."""
+    """Return True from every call, and itself as every attribute."""
 
     __name__ = "anything"
 

@@ -1,8 +1,8 @@
-"""``kvoxide doctor``: would a server that is started here run on kvoxide?
+"""``kvoxide doctor`` checks whether a server started here would run on kvoxide.
 
-:mod:`~kvoxide.vllm.doctor.diagnosis` asks a process of its own what vLLM does here
-(:mod:`~kvoxide.vllm.doctor.probe`; :mod:`~kvoxide.vllm.doctor.probe_process` is that process), and
-for a model what kinds of groups it will have (:mod:`~kvoxide.vllm.doctor.model_groups`).
+:mod:`~kvoxide.vllm.doctor.diagnosis` starts a process of its own to see what vLLM does here
+(:mod:`~kvoxide.vllm.doctor.probe`; :mod:`~kvoxide.vllm.doctor.probe_process` is that process). For
+a model, it also lists the kinds of groups (:mod:`~kvoxide.vllm.doctor.model_groups`).
 """
 
 from kvoxide.vllm.doctor.diagnosis import Check, Diagnosis, diagnose

@@ -1,4 +1,5 @@
-"""Would a server that is started here run on kvoxide? What stands in the way, and what helps."""
+"""Checks whether a server started here would run on kvoxide, and says what to do if it would
+not."""
 
 import importlib.metadata
 import os
@@ -26,8 +27,8 @@ NATIVE_CLASS: Final = "kvoxide.vllm.adapter.manager.KVCacheManager"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; ``remedy`` says what to do if it is not ``ok``. What does not
-    ``decide`` says nothing of whether a server runs on kvoxide."""
+    """One checked fact. ``remedy`` says what to do if it is not ``ok``. If ``decides`` is false,
+    the fact does not change whether a server runs on kvoxide."""
 
     name: str
     ok: bool
@@ -38,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything ``kvoxide doctor`` says."""
+    """Everything that ``kvoxide doctor`` reports."""
 
     versions: Mapping[str, str | None]
     settings: Mapping[str, Any] | None
@@ -71,8 +72,8 @@ def diagnose(
     transfer: str | None = None,
     ask: bool | None = None,
 ) -> Diagnosis:
-    """Look at this environment, and at a model's directory, a scheduler class (``module.Class``)
-    and a server's ``--kv-transfer-config`` if they are given. ``ask`` is whether vLLM is asked
+    """Check this environment. If they are given, also check a model's directory, a scheduler class
+    (``module.Class``) and a server's ``--kv-transfer-config``. ``ask`` is whether vLLM is asked
     about the model.
 
     Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model whose files cannot be used or that
@@ -222,7 +223,7 @@ def _limit(limit: int | None) -> str:
 
 
 def _nearest_folder(folder: Path) -> Path:
-    """What is there of a folder that may have to be made."""
+    """Return the folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
@@ -312,11 +313,11 @@ def _manager(found: Mapping[str, Any]) -> Check:
 
 
 def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
-    """What a connector that offloads to host memory would get."""
+    """Yield which part of offloading to host memory a connector would get from kvoxide."""
     try:
         mode = variables.parse_host_mode(os.environ)
     except SettingsError:
-        return  # among the settings
+        return  # the settings are checked elsewhere
     variable, manager_mode = variables.HOST_VARIABLE, variables.current_mode()
     if "off" in (mode, manager_mode):
         at_fault = variable if mode == "off" else variables.MODE_VARIABLE

@@ -1,4 +1,4 @@
-"""What a diagnosis says of a model."""
+"""The part of a diagnosis that describes a model."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class ModelGroup:
-    """Layers of one kind. ``because`` is the class or the vLLM that they were read from."""
+    """Layers of one kind. ``because`` names the class or the vLLM that they were read from."""
 
     kind: str
     layers: int
@@ -25,8 +25,8 @@ class ModelGroup:
 
 @dataclass(frozen=True)
 class ModelGroups:
-    """The kinds of a model, in the order of their first groups; none if its class is unknown.
-    Hits are multiples of ``hit_tokens``, None if that is unknown."""
+    """The kinds of a model, in the order of their first groups. There are none if its class is
+    unknown. Hits are multiples of ``hit_tokens``, None if that is unknown."""
 
     groups: tuple[ModelGroup, ...]
     hit_tokens: int | None = None

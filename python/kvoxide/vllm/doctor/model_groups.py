@@ -1,4 +1,5 @@
-"""Reads which kinds of KV cache groups a model will have, as ``kvoxide replay --model`` does."""
+"""Reads which kinds of KV cache groups a model will have, in the same way as
+``kvoxide replay --model``."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def read_model_groups(path: Path, *, ask: bool | None = None) -> ModelGroups:
-    """Return the kinds of the model at ``path``, its directory or its ``config.json``; none for a
-    class that is unknown. ``ask`` is that of :func:`kvoxide.model.read_model`.
+    """Return the kinds of the model at ``path``, its directory or its ``config.json``. There are
+    none if the class is unknown. ``ask`` has the meaning that it has in
+    :func:`kvoxide.model.read_model`.
 
     Raises :class:`ModelError`.
     """

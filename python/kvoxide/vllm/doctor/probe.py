@@ -1,4 +1,4 @@
-"""What vLLM does with its plugins in this environment, found out in a process of its own."""
+"""Finds out, in a process of its own, what vLLM does with its plugins in this environment."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 PROCESS: Final = "kvoxide.vllm.doctor.probe_process"
 MARK: Final = "kvoxide-probe: "
-"""Begins the line of JSON among what the process prints."""
+"""Marks the line of JSON among the other output of the process."""
 
 
 NOTHING_FOUND: Final[dict[str, Any]] = {
@@ -23,15 +23,15 @@ NOTHING_FOUND: Final[dict[str, Any]] = {
     "connector": [],
     "pool_access": None,
 }
-"""What is known before anything was found out."""
+"""The result before anything was found out."""
 
 
 def run_probe(scheduler: str | None = None, transfer: str | None = None) -> dict[str, Any]:
     """Probe in a new process.
 
-    Looks at a ``scheduler`` class (``module.Class``) and at the connectors of ``transfer``, the
-    value of ``--kv-transfer-config``, if they are given. ``error`` is set if that went wrong,
-    ``vllm`` is None without vLLM.
+    If they are given, look at a ``scheduler`` class (``module.Class``) and at the connectors of
+    ``transfer``, the value of ``--kv-transfer-config``. ``error`` is set if that failed. ``vllm``
+    is None without vLLM.
     """
     command = [sys.executable, "-m", PROCESS, scheduler or "", transfer or ""]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

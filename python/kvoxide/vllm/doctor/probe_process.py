@@ -1,6 +1,5 @@
-"""The process of the probe: it does what a server does before it constructs its manager, and prints
-what it finds as one line of JSON.
-"""
+"""The process of the probe. It does what a server does before it constructs its manager, and prints
+its findings as one line of JSON."""
 
 import json
 import sys
@@ -21,8 +20,8 @@ from kvoxide.vllm.environment.schedulers import pool_access, scheduler_reasons
 
 
 def probe(found: dict[str, Any], scheduler: str, transfer: str) -> None:
-    """Load vLLM's plugins here and construct a small manager; note in ``found`` what that shows.
-    Changes this process."""
+    """Load vLLM's plugins in this process, construct a small manager, and put the findings into
+    ``found``. This changes the process."""
     try:
         import vllm
     except ModuleNotFoundError as error:
@@ -95,7 +94,7 @@ def _pool_access(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _manager_of_a_server() -> object:
-    """What vLLM's scheduler gets for a model with full attention."""
+    """Construct the manager that vLLM's scheduler gets for a model with full attention."""
     import torch
     from vllm.plugins import load_general_plugins
 

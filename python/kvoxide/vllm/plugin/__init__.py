@@ -1,11 +1,14 @@
-"""How kvoxide gets into a vLLM process: what vLLM calls, and what is decided then.
+"""How kvoxide gets into a vLLM process: the functions that vLLM calls, and their decisions.
 
-:mod:`~kvoxide.vllm.plugin.entry_point` is vLLM's way in; it waits for vLLM's modules
-(:mod:`~kvoxide.vllm.plugin.on_import`) and takes over the manager's construction, which
-:mod:`~kvoxide.vllm.plugin.decision` decides and :mod:`~kvoxide.vllm.plugin.announcement` announces,
-the host tier's (:mod:`~kvoxide.vllm.plugin.host`) and the hasher of requests
-(:mod:`~kvoxide.vllm.plugin.hashing`). It loads without vLLM and without
-the compiled module.
+vLLM calls :mod:`~kvoxide.vllm.plugin.entry_point`. It waits for vLLM's modules
+(:mod:`~kvoxide.vllm.plugin.on_import`) and then takes over three constructions:
+
+- The manager's: :mod:`~kvoxide.vllm.plugin.decision` decides, and
+  :mod:`~kvoxide.vllm.plugin.announcement` announces the result.
+- The host tier's (:mod:`~kvoxide.vllm.plugin.host`).
+- The request hasher's (:mod:`~kvoxide.vllm.plugin.hashing`).
+
+This package loads without vLLM and without the compiled module.
 """
 
 from kvoxide.vllm.environment import UnsupportedError

@@ -11,7 +11,7 @@ from kvoxide.vllm.environment import Settings, accepted_certificate, recognise, 
 
 
 def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
-    """Return the line for a manager made with ``arguments`` (vLLM's, by name)."""
+    """Return the line for a manager that was constructed with ``arguments`` (vLLM's, by name)."""
     config = arguments["kv_cache_config"]
     groups = group_specs(config.kv_cache_groups)
     line = (
@@ -32,11 +32,11 @@ def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
 
 @dataclass(frozen=True)
 class PinnedCapacity:
-    """How much of the past a pool can hold pinned while nothing runs.
+    """How many tokens of ended requests a pool can hold pinned while nothing runs.
 
-    ``blocks`` is the pool without the null block. ``prefix_tokens`` is the length of the prefixes
-    that are counted, the longest that the model takes; ``prefixes`` is how many of them fit, and
-    ``tokens`` how many tokens that is if a part of one more is counted too.
+    ``blocks`` is the pool without the null block. ``prefix_tokens`` is the length of the counted
+    prefixes, the longest that the model takes. ``prefixes`` is how many of them fit. ``tokens`` is
+    how many tokens fit, including a part of one more prefix.
     """
 
     blocks: int
@@ -48,7 +48,8 @@ class PinnedCapacity:
 def pinned_capacity(
     groups: Sequence[KVCacheGroupSpec], num_blocks: int, max_model_len: int
 ) -> PinnedCapacity:
-    """Return the capacity of the pinned tier; a prefix holds what a request holds when it ends."""
+    """Return the capacity of the pinned tier. A prefix takes the blocks that a request holds when
+    it ends."""
     blocks = num_blocks - 1
     per_prefix = sum(group.num_blocks_at_end(max_model_len) for group in groups)
     return PinnedCapacity(
@@ -77,7 +78,7 @@ def _describe_policy(config: Any, settings: Settings) -> str:
 
 
 def _described_release() -> str:
-    """Returns vLLM's version, and whose code it has if that is another release's."""
+    """Return vLLM's version. If it has the code of another release, name that release too."""
     version, recognition = releases.installed_version(), recognise()
     code = recognition.release.version
     if not recognition.is_known:

@@ -1,4 +1,4 @@
-"""Decide which manager vLLM gets, and log one line about it."""
+"""Decides which manager vLLM gets, and logs one line about it."""
 
 import os
 import sys
@@ -21,10 +21,10 @@ from kvoxide.vllm.environment.schedulers import scheduler_reasons
 
 
 def build_manager(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the instance that ``stock(*args, **kwargs)`` shall be: kvoxide's manager, the shadow,
-    or vLLM's own.
+    """Return the instance to construct for ``stock(*args, **kwargs)``: kvoxide's manager, the
+    shadow, or vLLM's own.
 
-    Raises :class:`UnsupportedError` in mode ``require`` instead of returning vLLM's own, and
+    In mode ``require``, raises :class:`UnsupportedError` instead of returning vLLM's own. Raises
     :class:`~kvoxide.vllm.environment.SettingsError` for a retention or pinning value that this
     model cannot have.
     """
@@ -82,7 +82,7 @@ def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     try:
         arguments = adapter.bound_arguments(args, kwargs)
     except TypeError:
-        return object.__new__(stock)  # not vLLM's arguments: its own constructor says so
+        return object.__new__(stock)  # these are not vLLM's arguments; its own constructor says so
     _check_support(arguments, wanted)
     _check_verified(arguments, wanted)
     if wanted.mode == "shadow":
@@ -97,14 +97,14 @@ def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _scheduler_reasons() -> list[str]:
-    """Returns what stands against the class of the scheduler that a manager is made by."""
+    """Return the reasons against the scheduler class whose method constructs the manager."""
     maker = _maker()
     return [] if maker is None else list(scheduler_reasons(maker))
 
 
 def _maker() -> type | None:
-    """Returns the class whose method makes a manager; None for a function. It need not derive from
-    vLLM's scheduler."""
+    """Return the class whose method constructs the manager, or None for a function. The class need
+    not derive from vLLM's scheduler."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
@@ -131,7 +131,7 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
 
 
 def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
-    """A certificate stands for the kinds of groups that it covers."""
+    """Raise unless the certificate covers all kinds of groups."""
     certificate = None if wanted.mode == "shadow" else accepted_certificate()
     if certificate is None:
         return
@@ -158,12 +158,12 @@ def _variable_at_fault(arguments: Mapping[str, Any], wanted: Settings) -> str:
 
 
 def constructed(native: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return an instance of ``native``, constructed here, where what its constructor raises can
-    still lead to vLLM's own manager. Python calls ``__init__`` on what ``__new__`` returns once
-    more, so the instance has a class without one until then."""
+    """Construct an instance of ``native`` here, so that an exception of its constructor can still
+    lead to vLLM's own manager. Python calls ``__init__`` again on the result of ``__new__``.
+    Therefore the instance has a class without ``__init__`` until then."""
 
     def done(self: Any, *args: Any, **kwargs: Any) -> None:
-        # Not as a change that the manager has to notice.
+        # The manager must not notice this as a change.
         object.__setattr__(self, "__class__", native)
 
     ready = type(native.__name__, (native,), {"__init__": done})

@@ -1,7 +1,9 @@
-"""The entry point that vLLM calls in every process, and how kvoxide's manager gets constructed.
+"""The entry point that vLLM calls in every process. It arranges for kvoxide's manager to be
+constructed.
 
-vLLM's class ``KVCacheManager`` stays the object that everybody has imported. Its ``__new__``
-decides for each construction: an instance of kvoxide's subclass, of the shadow, or of the class.
+vLLM's class ``KVCacheManager`` stays the object that other modules have imported. Its ``__new__``
+decides for each construction: an instance of kvoxide's subclass, of the shadow, or of the class
+itself.
 """
 
 import importlib.util
@@ -22,17 +24,17 @@ SCHEDULER_MODULE: Final = "vllm.v1.core.sched.scheduler"
 
 
 def register() -> None:
-    """Arrange for kvoxide's manager in this process, and for a recording in every mode; cheap, and
-    the same if called again.
+    """Arrange for kvoxide's manager in this process, and for a recording in every mode. The call is
+    cheap, and a second call changes nothing.
 
     Raises :class:`~kvoxide.vllm.environment.SettingsError` for a wrong retention interval or
-    pinning value, whatever the mode is, unless it is ``off``. Everything else is decided when a
-    manager is constructed.
+    pinning value in every mode but ``off``. Everything else is decided when a manager is
+    constructed.
     """
     try:
         mode = settings.parse_mode(os.environ)
     except SettingsError:
-        mode = "auto"  # build_manager() says so, in the process that it matters to
+        mode = "auto"  # build_manager() reports it, in the process that needs to know
     if settings.recording_folder() is not None:
         when_imported(SCHEDULER_MODULE, record)
     if mode == "off":
@@ -52,7 +54,7 @@ def register() -> None:
 
 
 def _check_policies() -> None:
-    with suppress(ImportError):  # the compiled module is missing: build_manager() says so
+    with suppress(ImportError):  # the compiled module is missing; build_manager() reports it
         Settings.from_environ({**os.environ, settings.MODE_VARIABLE: "auto"})
 
 
@@ -64,7 +66,8 @@ def _exists(module: str) -> bool:
 
 
 def _make_variables_known() -> None:
-    """vLLM warns of ``VLLM_`` variables that it does not know, or refuses to start."""
+    """Register kvoxide's variables with vLLM. It warns of unknown ``VLLM_`` variables, or refuses
+    to start."""
     with suppress(ImportError, AttributeError):
         from vllm import envs
 
@@ -84,7 +87,8 @@ def _take_over(module: ModuleType) -> None:
 
 
 def _dispatch(cls: type, *args: Any, **kwargs: Any) -> Any:
-    """``KVCacheManager.__new__``: subclasses, vLLM's own and other people's, are left alone."""
+    """Replace ``KVCacheManager.__new__``. Subclasses, vLLM's own and others, are constructed as
+    usual."""
     if vars(cls).get("__new__") is not _DISPATCHER:
         return object.__new__(cls)
     return build_manager(cls, args, kwargs)
@@ -94,7 +98,8 @@ _DISPATCHER: Final = staticmethod(_dispatch)
 
 
 def foreign_reason(module: ModuleType) -> str | None:
-    """Why the manager class in vLLM's module is not vLLM's any more; None if it is, or is ours."""
+    """Return why the manager class in vLLM's module is no longer vLLM's, or None if it is vLLM's or
+    kvoxide's."""
     cls = getattr(module, "KVCacheManager", None)
     if cls is None:
         return f"{MANAGER_MODULE} has no KVCacheManager"
@@ -107,8 +112,8 @@ def foreign_reason(module: ModuleType) -> str | None:
 
 
 def _guard(module: ModuleType) -> None:
-    """A manager that another plugin put in the scheduler never passes through our ``__new__``;
-    look at what the scheduler holds once it is constructed."""
+    """Check the scheduler's manager once the scheduler is constructed. If another plugin puts a
+    manager there, it never passes through kvoxide's ``__new__``."""
     scheduler = getattr(module, "Scheduler", None)
     if scheduler is None or hasattr(scheduler.__init__, "_kvoxide"):
         return
@@ -132,7 +137,8 @@ def _check_manager(manager: object) -> None:
 
 
 def foreign_manager_reason(manager: object) -> str | None:
-    """Whose a scheduler's manager is, if neither kvoxide's nor what kvoxide decided for."""
+    """Return which plugin a scheduler's manager comes from, or None if it is kvoxide's or kvoxide
+    chose it."""
     cls = type(manager)
     if _is_ours(cls) or vars(cls).get("__new__") is _DISPATCHER:
         return None

@@ -1,12 +1,13 @@
-"""Block hashes of vLLM's requests, made by the engine: byte for byte those of vLLM's own hasher.
+"""Computes block hashes of vLLM's requests with the engine, byte for byte equal to vLLM's hasher.
 
-vLLM makes one hasher per engine, with ``get_request_block_hasher``, and asks it after each change
-of a request for the hashes of its new full blocks. :func:`take_over` replaces that function;
-:func:`take_over_engine` does so where it was imported by name before.
+vLLM creates one hasher per engine, with ``get_request_block_hasher``. After each change of a
+request, it calls the hasher for the hashes of the request's new full blocks. :func:`take_over`
+replaces that function. :func:`take_over_engine` replaces it in a module that imported it by name
+before.
 
-What a hash covers can be any Python object. The engine encodes plain ones; a block with anything
-else - a token that is no plain int of 64 bits, say - is hashed by vLLM's function, and the engine
-goes on behind it.
+A hash can cover any Python object. The engine encodes plain ones. If a block has anything else,
+such as a token that is not a plain int of 64 bits, vLLM's function hashes the block. The engine
+continues after it.
 """
 
 import functools
@@ -30,11 +31,11 @@ ALGORITHMS: Final[tuple["HashAlgorithm", ...]] = (
     "xxhash_cbor",
 )
 
-# The attribute of a request that the compiled module reads.
+# The compiled module reads this attribute of a request.
 CHAIN_END: Final = "_kvoxide_chain_end"
 
-# A request with more blocks that the engine cannot encode is vLLM's from there on: each of them
-# makes the engine read the rest of the request again.
+# If a request has more blocks that the engine cannot encode, vLLM hashes the rest of it. Each such
+# block makes the engine read the rest of the request again.
 MAX_LEFT_BLOCKS: Final = 16
 
 HashFunction: TypeAlias = Callable[[Any], bytes]
@@ -76,7 +77,7 @@ def native_hasher(
     caching_hash_fn: Any,
     num_hash_lookahead_tokens: Any = 0,
 ) -> RequestHasher | None:
-    """Return the engine's hasher; None where vLLM's stays."""
+    """Return the engine's hasher, or None if vLLM's is used."""
     algorithm = _algorithm_of(caching_hash_fn)
     sizes = hash_block_size, num_hash_lookahead_tokens
     if algorithm is None or not all(type(size) is int and 0 <= size < 2**31 for size in sizes):
@@ -93,7 +94,7 @@ def native_hasher(
 
 
 def _algorithm_of(hash_function: Any) -> "HashAlgorithm | None":
-    """Which of vLLM's four functions this is; None if another."""
+    """Return which of vLLM's four functions this is, or None if it is another."""
     from vllm.utils import hashing
 
     if getattr(hash_function, "__globals__", None) is not vars(hashing):
@@ -102,8 +103,9 @@ def _algorithm_of(hash_function: Any) -> "HashAlgorithm | None":
 
 
 def _agree(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
-    """Return whether both hash alike a few values that hold everything the engine encodes: another
-    Python may write other pickles, and xxhash may not be installed."""
+    """Return whether both functions hash a few values alike. The values cover everything that the
+    engine encodes. They may differ because another Python may write other pickles, or because
+    xxhash is not installed."""
     from kvoxide._core_vllm import VllmBlockHasher
 
     parent, text = b"parent", "text"
@@ -120,7 +122,8 @@ def _agree(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
 
 
 def _key_function(utils: Any, num_lookahead_tokens: int) -> Callable[..., tuple[Any, int]]:
-    """vLLM's function from (request, start, end, multimodal index) to the keys of a block."""
+    """Return vLLM's function from (request, start, end, multimodal index) to the keys of a
+    block."""
     if not num_lookahead_tokens:
         plain: Callable[..., tuple[Any, int]] = utils.generate_block_hash_extra_keys
         return plain
@@ -135,9 +138,9 @@ def _key_function(utils: Any, num_lookahead_tokens: int) -> Callable[..., tuple[
 
 
 def _note_chain_end(request: Any, known: list[bytes], new: list[bytes], head: Any) -> None:
-    """Leave with a request how many hashes it has, the last of them, and the first ones in Rust, if
-    all were made here: each stands for all before it then, which saves the engine from reading
-    them. ``head`` are the first of ``new``, where none was ``known``."""
+    """Store in a request how many hashes it has, the last of them, and the first ones in Rust, if
+    all were computed here. The last hash covers all before it, so the engine need not read them.
+    ``head`` are the first of ``new`` if none was ``known``."""
     attributes = getattr(request, "__dict__", None)
     if attributes is None:
         return
@@ -172,7 +175,8 @@ class _RequestHasher:
         self._hasher = VllmBlockHasher(block_size, algorithm, num_lookahead_tokens)
 
     def function(self, stock: RequestHasher) -> RequestHasher:
-        """What vLLM calls. Most calls find no new block; for them it is as short as ``stock``."""
+        """Return the function that vLLM calls. Most calls find no new block; for them it is as
+        short as ``stock``."""
         block_size, num_lookahead_tokens = self._block_size, self._num_lookahead_tokens
         hash_new_blocks = self._new_blocks_function(stock)
 
@@ -217,8 +221,8 @@ class _RequestHasher:
         return hash_new_blocks
 
     def _extra_keys(self, request: Any, start: int, num_blocks: int) -> list[Any]:
-        """Return the keys of each block, as vLLM makes them; the last ones are those of all blocks
-        behind it too."""
+        """Return the keys of each block, as vLLM computes them. The last entry also holds for all
+        blocks after it."""
         block_size, keys_of_block = self._block_size, self._keys_of_block
         mm_features, mm_end, mm_index = request.mm_features, 0, 0
         if mm_features:
@@ -232,7 +236,7 @@ class _RequestHasher:
             return all_keys
         stop = start + (num_blocks - 1) * block_size
         if request.prompt_embeds is None:
-            # The salt and the multimodal inputs lie before; behind them only the adapter stays.
+            # The salt and the multimodal inputs come before; after them only the adapter remains.
             stop = min(stop, max(mm_end, 1))
         while start < stop:
             start += block_size
@@ -243,8 +247,9 @@ class _RequestHasher:
     def _complete(
         self, request: Any, hashes: list[bytes], num_blocks: int, keys: list[Any]
     ) -> None:
-        """Add the hashes of the blocks that the engine left: the first of them by vLLM's function,
-        then what the engine can hash behind that one, unless it left too many already."""
+        """Add the hashes of blocks that the engine could not encode. vLLM's function hashes the
+        first of them. Then the engine hashes the blocks after it, unless it has left too many
+        already."""
         known, tokens = request.block_hashes, request.all_token_ids
         num_left = 0
         while (done := len(hashes)) < num_blocks:

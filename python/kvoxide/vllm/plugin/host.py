@@ -1,9 +1,9 @@
-"""Whose host tier and whose connector vLLM gets, and the one line for each that says so.
+"""Decides which host tier and which connector vLLM gets, and logs one line for each.
 
-As for the manager, vLLM's classes stay the objects that everybody has imported, and their
-``__new__`` decides for each construction. Classes that derive from them are left alone. One
-variable switches both: vLLM's connector is private and changes with each release. Its shadow has
-both: kvoxide's connector over kvoxide's tier, beside vLLM's.
+As for the manager, vLLM's classes stay the objects that other modules have imported, and their
+``__new__`` decides for each construction. Classes that derive from them are constructed as usual.
+One variable switches both, because vLLM's connector is private and changes with each release. The
+shadow has both: kvoxide's connector over kvoxide's tier, with the same calls as vLLM's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +25,19 @@ from kvoxide.vllm.plugin.decision import constructed
 
 
 class _NotOurs(Exception):
-    """Says why vLLM's own class is constructed; nothing where its constructor will."""
+    """Carries the reasons why vLLM's own class is constructed. It is empty if vLLM's constructor
+    will raise."""
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """A class of vLLM's that kvoxide may stand in for.
+    """A class of vLLM's that kvoxide may replace.
 
-    ``construct`` makes kvoxide's with the arguments of vLLM's and returns it with the line about
-    it. Where ``reasons`` speak against that, a line has ``stays``, what serves then; the error
-    of ``KVOXIDE_HOST=require`` has ``aim``, what kvoxide cannot do. ``shadow`` makes what
-    ``KVOXIDE_HOST=shadow`` has in its place, if anything, which says itself what it does.
+    ``construct`` takes the arguments of vLLM's class. It returns kvoxide's instance and the line to
+    log about it. If ``reasons`` speak against it, the logged line says what serves instead
+    (``stays``). With ``KVOXIDE_HOST=require``, the error says what kvoxide cannot do (``aim``).
+    ``shadow`` constructs the instance for ``KVOXIDE_HOST=shadow``, if there is one. It logs for
+    itself.
     """
 
     module: str
@@ -59,8 +61,8 @@ class StandIn:
         return dispatch
 
     def _choose(self, stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What ``stock(*args, **kwargs)`` is to construct. Raises :class:`UnsupportedError` where
-        ``KVOXIDE_HOST`` is ``require`` instead of giving vLLM's own."""
+        """Return the instance for ``stock(*args, **kwargs)``. If ``KVOXIDE_HOST`` is ``require``,
+        raise :class:`UnsupportedError` instead of returning vLLM's own."""
         wanted = settings.current()
         is_shadow = wanted.host_mode == "shadow"
         if "off" in (wanted.host_mode, wanted.mode) or (is_shadow and self.shadow is None):
@@ -71,7 +73,7 @@ class StandIn:
                 if is_shadow and self.shadow is not None:
                     return self.shadow()
                 made, line = self.construct(args, kwargs)
-                if not settings.are_overridden():  # a shadow's is not the server's
+                if not settings.are_overridden():  # a shadow's tier does not serve
                     logger.info("%s", line)
                 return made
         except (SettingsError, UnsupportedError):
@@ -108,7 +110,7 @@ def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     try:
         arguments = host.bound_arguments(args, kwargs)
     except TypeError:
-        raise _NotOurs from None  # not vLLM's arguments: its own constructor says so
+        raise _NotOurs from None  # these are not vLLM's arguments; its own constructor says so
     if reasons := host.reasons_against(arguments):
         raise _NotOurs(*reasons)
     return constructed(host.native_class(), args, kwargs), _describe_tier(arguments)

@@ -1,4 +1,4 @@
-"""Run a function on a module as soon as it is imported, without importing it now."""
+"""Runs a function on a module as soon as it is imported, without importing it now."""
 
 import importlib.abc
 import importlib.util
@@ -12,9 +12,11 @@ Callback: TypeAlias = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, callback: Callback) -> None:
-    """Call ``callback`` with module ``name``: now if it is imported, else at the end of its import.
+    """Call ``callback`` with module ``name``: now if it is imported, otherwise at the end of its
+    import.
 
-    What the callback raises then comes out of that import. Asking twice is asking once.
+    If the callback raises, that import raises. A second request for the same callback has no
+    effect.
     """
     module = sys.modules.get(name)
     if module is not None:
@@ -26,7 +28,7 @@ def when_imported(name: str, callback: Callback) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module where the other finders find it, with a loader that calls back."""
+    """Finds one module in the same place as the other finders, with a loader that calls back."""
 
     def __init__(self, name: str, callback: Callback) -> None:
         self._name = name
@@ -64,7 +66,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads as another loader does and leaves the module to it, then calls back."""
+    """Loads a module with another loader, then calls back."""
 
     def __init__(self, loader: importlib.abc.Loader, finder: _Finder) -> None:
         self._loader = loader

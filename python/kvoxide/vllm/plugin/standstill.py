@@ -1,8 +1,8 @@
-"""One warning in the log where requests wait for blocks that never come.
+"""Logs one warning if requests wait for blocks that never become free.
 
-vLLM's scheduler then tries again for ever, and says nothing. It does so where a request needs more
-blocks than the pool has, and where requests hold what others wait for, as sessions with streaming
-input can. :func:`watch` looks on; no decision changes.
+In this case vLLM's scheduler tries again for ever and logs nothing. It happens if a request needs
+more blocks than the pool has. It also happens if requests hold blocks that others wait for, as
+sessions with streaming input can. :func:`watch` only observes; it changes no decision.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,18 +14,19 @@ from weakref import WeakSet
 from kvoxide.vllm.environment import logger
 
 STEPS: Final = 1_000
-"""Steps in a row without a token for any request, or a request that ended, until the warning."""
+"""The warning comes after this many steps in a row in which no request got a token and none
+ended."""
 SECONDS: Final = 10.0
-"""The same as a time, for steps that are slow."""
+"""The same limit as a time, for slow steps."""
 NAMED_HOLDERS: Final = 5
 
 _NOBODY: Final = "kvoxide: a request that holds nothing"
 
 
 def watch(scheduler: Any) -> None:
-    """Look at each request that comes to ``scheduler`` and at each of its steps from now on.
+    """Observe each request that comes to ``scheduler`` and each of its steps from now on.
 
-    ``scheduler`` has kvoxide's manager. One without vLLM's calls is not watched.
+    ``scheduler`` has kvoxide's manager. If it lacks vLLM's methods, it is not observed.
     """
     if not (hasattr(scheduler, "schedule") and hasattr(scheduler, "add_request")):
         return
@@ -60,7 +61,8 @@ class _Watcher:
     def watching_arrivals(self, add_request: Callable[..., Any]) -> Callable[..., Any]:
         def watched_add_request(request: Any, *args: Any, **kwargs: Any) -> Any:
             result = add_request(request, *args, **kwargs)
-            # A session with streaming input arrives again, as a part of the request that is there.
+            # A session with streaming input arrives again, as a part of a request that exists
+            # already.
             known = self._scheduler.requests.get(request.request_id)
             if known is not None:
                 _or_log(self._warn_unless_it_fits, known)
@@ -69,7 +71,7 @@ class _Watcher:
         return watched_add_request
 
     def _look_at_resumed(self, request_ids: Any) -> None:
-        """A request that was preempted comes back longer than it arrived."""
+        """Check preempted requests that come back. They may be longer than when they arrived."""
         for request_id in request_ids:
             request = self._scheduler.requests.get(request_id)
             if request is not None:
@@ -114,7 +116,7 @@ class _Watcher:
 
 
 def _or_log(look: Callable[..., None], *args: Any) -> None:
-    """Call ``look``; what goes wrong there stays out of the scheduler."""
+    """Call ``look``. If it raises, log the error and keep it from the scheduler."""
     try:
         look(*args)
     except Exception as error:
@@ -122,7 +124,7 @@ def _or_log(look: Callable[..., None], *args: Any) -> None:
 
 
 def _waiting_for_blocks(scheduler: Any) -> Iterator[Any]:
-    """Yield the requests that blocks would help, in the order in which they arrived."""
+    """Yield the requests that wait for blocks, in the order in which they arrived."""
     from vllm.v1.request import RequestStatus
 
     if scheduler.pause_state.name != "UNPAUSED":
@@ -134,8 +136,8 @@ def _waiting_for_blocks(scheduler: Any) -> Iterator[Any]:
 
 
 def _num_blocks_needed(scheduler: Any, request: Any, held: bool) -> int:
-    """Return blocks that ``request`` takes until all of its tokens have slots: beside those that it
-    holds, or, without ``held``, of an empty pool."""
+    """Return how many blocks ``request`` needs until all of its tokens have slots, in addition to
+    the blocks that it holds. Without ``held``, count for an empty pool."""
     manager = scheduler.kv_cache_manager
     num_tokens = min(request.num_tokens, scheduler.max_model_len)
     computed = request.num_computed_tokens if held else 0

@@ -1,4 +1,4 @@
-"""Files of gzip members: whatever happens to the process, what was flushed can be read."""
+"""Files of gzip members. Whatever happens to the process, flushed data can be read."""
 
 import gzip
 import os
@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Final
 
 MAX_BYTES: Final = 64 << 20
-"""A file that is larger is followed by a new one."""
+"""After a file has reached this size, a new one begins."""
 
 # Higher levels take several times as long for a few percent.
 _LEVEL: Final = 1
 
 
 class GzipFiles:
-    """Files that follow each other, each of which begins with a header."""
+    """A sequence of files. Each begins with a header."""
 
     def __init__(
         self, path_of: Callable[[int], Path], header_of: Callable[[int], bytes], max_bytes: int
     ) -> None:
-        """Create the first file: ``path_of`` its number, or the next number that is free;
-        ``header_of`` the part that it is, from 0. Raises :class:`OSError`."""
+        """Create the first file. ``path_of`` returns the path of a number; a number whose file
+        exists is skipped. ``header_of`` returns the header of a part, which is counted from 0.
+        Raises :class:`OSError`."""
         self._path_of = path_of
         self._header_of = header_of
         self._max_bytes = max_bytes
@@ -38,17 +39,17 @@ class GzipFiles:
 
     @property
     def total_bytes(self) -> int:
-        """The size of all files that are left."""
+        """The size of all remaining files."""
         return self._size + sum(size for _, size in self._earlier)
 
     @property
     def num_earlier(self) -> int:
-        """Files that are left, without the current one."""
+        """The number of remaining files without the current one."""
         return len(self._earlier)
 
     def write(self, data: bytes) -> None:
         """Append whole lines as one member. Raises :class:`OSError`; the file then ends with the
-        member before."""
+        previous member."""
         if self.is_full:
             self.roll()
         self._append(data)
@@ -67,7 +68,7 @@ class GzipFiles:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """No more is written."""
+        """Close the current file. Nothing more is written."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,4 @@
-"""The first line of a recorded file: what it is, and the deployment that a replay plays it on."""
+"""The first line of a recorded file: its format, and the deployment for a replay."""
 
 import json
 import secrets
@@ -12,8 +12,8 @@ _ADAPTER = "kvoxide.vllm.adapter"
 
 
 def header_of(scheduler: Any, started: float) -> dict[str, Any]:
-    """What is known of a scheduler; ``started`` in seconds since the epoch. Sizes are in tokens;
-    ``groups`` are None where they are of kinds that only vLLM knows."""
+    """Return the deployment of a scheduler. ``started`` is in seconds since the epoch. Sizes are in
+    tokens. ``groups`` is None if only vLLM knows their kinds."""
     config = scheduler.kv_cache_config
     groups = _groups(config)
     return {
@@ -59,7 +59,7 @@ def _served_as(scheduler: Any) -> dict[str, Any]:
 
 def _rules(scheduler: Any) -> dict[str, Any] | None:
     """Return the settings that the scheduler passes to its manager in addition to groups and pool,
-    and those that depend on the release of vLLM; None for an unknown release."""
+    and the settings that depend on the release of vLLM. Return None for an unknown release."""
     try:
         release = recognise().release
         config, cache = scheduler.vllm_config, scheduler.cache_config
@@ -112,7 +112,7 @@ def _group(spec: KVCacheGroupSpec) -> dict[str, Any]:
 
 
 def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:
-    """What a scheduler's manager retains, as ``--policy`` of a replay has it."""
+    """Return the policy of a scheduler's manager, in the form of a replay's ``--policy``."""
     is_ours = type(scheduler.kv_cache_manager).__module__.startswith(_ADAPTER)
     ours = settings.current() if is_ours else Settings()
     if ours.retention == "adaptive":

@@ -1,4 +1,4 @@
-"""Where vLLM's scheduler tells a recorder what happens."""
+"""Wraps methods of vLLM's scheduler so that they report events to a recorder."""
 
 import time
 import weakref
@@ -13,14 +13,14 @@ _RECORDER: Final = "_kvoxide_recorder"
 
 
 def take_over(module: ModuleType) -> None:
-    """Wrap the methods of vLLM's scheduler that tell what happens; once."""
+    """Wrap the methods of vLLM's scheduler that report events. A second call changes nothing."""
     scheduler = getattr(module, "Scheduler", None)
     if scheduler is None or hasattr(scheduler, _RECORDER):
         return
     setattr(scheduler, _RECORDER, None)
     for name, wrapper in _WRAPPERS.items():
         original = getattr(scheduler, name, None)
-        if original is not None:  # a vLLM without it is not recorded: _start() says so
+        if original is not None:  # a vLLM without this method is not recorded; _start() logs it
             setattr(scheduler, name, wrapper(original))
 
 
@@ -107,7 +107,8 @@ def _finish_requests(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder is not None:
             recorder.requests_left(self.has_unfinished_requests())
         if request_ids is None and recorder is not None:
-            # All at once: so a server begins to stop, and may be killed before it shuts down.
+            # All requests end at once. A server that stops begins with this call, and may be killed
+            # before it shuts down.
             recorder.flush()
         return result
 
@@ -126,7 +127,8 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _has_empty_cache(scheduler: Any) -> bool:
-    """Return whether a reset emptied the cache although it says no, as where a connector failed."""
+    """Return whether a reset emptied the cache although it returned false, as when a connector
+    failed."""
     try:
         return len(scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block) == 0
     except Exception:
@@ -146,8 +148,7 @@ _WRAPPERS: Final = {
 
 
 def _start(scheduler: Any) -> Any:
-    """Return a recorder for a scheduler; None, and one line in the log, where there cannot be
-    one."""
+    """Return a recorder for a scheduler. If there cannot be one, log one line and return None."""
     folder = settings.recording_folder()
     if folder is None:
         return None

@@ -1,4 +1,4 @@
-"""A limit on the size of a recording: the oldest files go first."""
+"""Limits the size of a recording by deleting the oldest files."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ _MIN_FILE_BYTES: Final = 64 << 10
 
 
 DEFAULT_LIMIT: Final = 16 << 30
-"""The limit where none is set, unless the disk has too little room for it."""
+"""The limit if none is set, unless the disk has too little room for it."""
 
 
 def default_limit(folder: Path) -> int:
@@ -25,7 +25,7 @@ def default_limit(folder: Path) -> int:
 
 
 def file_bytes(limit: int | None) -> int:
-    """Return the size after which a file is followed by the next one."""
+    """Return the size after which a new file begins."""
     if limit is None:
         return MAX_BYTES
     return min(MAX_BYTES, max(limit // _MIN_FILES, _MIN_FILE_BYTES))
@@ -35,12 +35,12 @@ class SizeLimit:
     """The most bytes that the files of one scheduler take together."""
 
     def __init__(self, limit: int | None) -> None:
-        """None is no limit."""
+        """Set the limit; None means no limit."""
         self._limit = limit
         self.num_removed = 0
 
     def apply(self, *kinds: GzipFiles) -> bool:
-        """Remove the oldest files above the limit. Returns whether these are the first.
+        """Delete the oldest files above the limit. Return whether these are the first ones deleted.
 
         Raises :class:`OSError`.
         """

@@ -1,4 +1,5 @@
-"""What happened as lines of JSON. Of a request only lengths, times and numbers of blocks remain."""
+"""Turns events into lines of JSON. Of a request, only lengths, times and numbers of blocks
+remain."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +7,8 @@ from kvoxide._core_vllm import VllmBlockNumbers
 
 
 class EndedRequest(NamedTuple):
-    """What a line is made of; lengths in tokens, ``arrival_time`` in seconds since the epoch.
+    """The data of a request's line. Lengths are in tokens, ``arrival_time`` in seconds since the
+    epoch.
 
     ``block_hashes`` is the request's own list, which no longer changes.
     """
@@ -23,7 +25,7 @@ class EndedRequest(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a scheduler; the duration is in seconds, the others are counts."""
+    """One step of a scheduler. The duration is in seconds; the other fields are counts."""
 
     duration: float
     prefill_tokens: int
@@ -37,19 +39,19 @@ def step_line(step: Step) -> bytes:
 
 
 class RequestLines:
-    """Makes lines of requests, in whose ids equal blocks are equal."""
+    """Creates the lines of requests. In them, equal ids mean equal blocks."""
 
     def __init__(self, tokens_per_id: int, started: float) -> None:
-        """``started`` is in seconds since the epoch."""
+        """Start without requests. ``started`` is in seconds since the epoch."""
         self._width = tokens_per_id
         self._started = started
         self._numbers = VllmBlockNumbers()
 
     def line(self, ended: EndedRequest, number: int) -> bytes:
-        """Return the line of the request with a number. Blocks that were cached have the number of
-        their hash; the last block of a prompt that was not filled has one of its own."""
+        """Return the line of the request with a number. A cached block has the number of its hash.
+        If the last block of a prompt was not filled, it has a unique number."""
         num_generated = ended.num_tokens - ended.num_prompt_tokens
-        # The last generated token is never computed, so that its block is never cached.
+        # The last generated token is never computed, so its block is never cached.
         num_computed = ended.num_tokens - (num_generated > 0)
         if ended.num_computed_tokens:
             num_computed = min(num_computed, ended.num_computed_tokens)
@@ -76,7 +78,8 @@ class RequestLines:
 
 
 def _claim(sampling_params: Any) -> bytes:
-    """What a request asked for its blocks, as further fields; what is not allowed was ignored."""
+    """Return the priority and time to live that a request asked for, as further fields. The server
+    ignored invalid values, and so does this."""
     asked = getattr(sampling_params, "extra_args", None)
     if not asked:
         return b""

@@ -1,4 +1,4 @@
-"""Takes what a scheduler reports, in next to no time, and lets a thread write it."""
+"""Takes the events of a scheduler in very little time, and lets a thread write them."""
 
 import os
 import threading
@@ -26,9 +26,9 @@ from kvoxide.vllm.recording.schedule import (
 
 FLUSH_SECONDS: Final = 0.5
 MAX_WAITING: Final = 200_000
-"""Events, or steps, that may wait to be written."""
+"""The most events, or steps, that may wait to be written."""
 
-# Steps that were scheduled and whose output has not come; there are as many as fly.
+# The most scheduled steps whose output has not come. Normally there are as many as are in flight.
 _MAX_SCHEDULED: Final = 1_000
 _MEMBER_BYTES: Final = 1 << 20
 _JOIN_SECONDS: Final = 10
@@ -38,8 +38,8 @@ _Event = EndedRequest | ScheduledStep | Preempted | CacheReset
 
 
 class Recorder:
-    """The recording of one scheduler. Nothing that goes wrong here reaches the scheduler: the first
-    error is logged, and ends the recording."""
+    """The recording of one scheduler. No error here reaches the scheduler: the first one is logged
+    and ends the recording."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Recorder:
         limit: int | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        """Create the files in ``folder`` and start; ``limit`` is the most bytes that they take
+        """Create the files in ``folder`` and start. ``limit`` is the most bytes that they may take
         together. Raises :class:`OSError`."""
         self._folder = folder
         self._events: deque[_Event] = deque()
@@ -82,7 +82,7 @@ class Recorder:
         self._thread.start()
 
     def request_ends(self, request: Any) -> None:
-        """A request is about to be freed. One that never ran leaves nothing to play."""
+        """Record a request that is about to be freed. If it never ran, there is nothing to play."""
         try:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
@@ -103,7 +103,7 @@ class Recorder:
             self._fail(error)
 
     def step_scheduled(self, started: float, output: Any) -> None:
-        """A step was scheduled; ``started`` is when that began, in seconds of
+        """Record a step that was scheduled. ``started`` is when that began, in seconds of
         :func:`time.perf_counter`."""
         try:
             has_preempted, self._has_preempted = self._has_preempted, False
@@ -121,9 +121,12 @@ class Recorder:
             self._fail(error)
 
     def step_ends(self, output: Any, *, has_more: bool) -> None:
-        """The output of a step was taken in; ``has_more`` is whether requests are left. A step
-        lasts from the end of the one before where they overlap, and where requests were left then:
-        what the engine does between its steps takes their time too."""
+        """Record that the output of a step was processed. ``has_more`` is whether requests are
+        left.
+
+        If steps overlap, or if requests were left after the step before, a step lasts from the end
+        of the step before. So its duration includes the engine's work between steps.
+        """
         try:
             scheduled = self._scheduled.pop(id(output), None)
             if scheduled is None:
@@ -139,7 +142,7 @@ class Recorder:
             self._fail(error)
 
     def preempted(self, request: Any) -> None:
-        """A request is about to be preempted."""
+        """Record a request that is about to be preempted."""
         try:
             self._has_preempted = True
             self._events.append(
@@ -149,23 +152,25 @@ class Recorder:
             self._fail(error)
 
     def cache_reset(self, *, preempts: bool) -> None:
-        """The prefix cache was emptied, after running requests were preempted for it or not."""
+        """Record that the prefix cache was emptied. ``preempts`` is whether running requests were
+        preempted for it."""
         self._events.append(CacheReset(time.time(), preempts))
 
     def requests_left(self, has_more: bool) -> None:
-        """Requests are left, or none. Then the engine waits, which is no step's time, and what is
-        there is written: vLLM kills data-parallel ranks without giving them any."""
+        """Note whether requests are left. If none are, the engine waits, and this time belongs to
+        no step. Everything is then written at once, because vLLM kills data-parallel ranks without
+        warning."""
         self._has_more = has_more
         if not has_more:
             self._wake.set()
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is still recorded."""
+        """Whether the recording continues."""
         return self._is_on
 
     def flush(self) -> None:
-        """Wait until what is there is written, but not for long."""
+        """Wait for a short time until all events so far are written."""
         with self._flushes:
             self._num_asked += 1
             ticket = self._num_asked
@@ -175,7 +180,7 @@ class Recorder:
             )
 
     def close(self) -> None:
-        """Write what is there, and end."""
+        """Write all events so far, and end."""
         self._is_closing = True
         self._wake.set()
         if self._thread is not threading.current_thread():
@@ -220,7 +225,8 @@ class Recorder:
         self._has_end = False
 
     def _event_lines(self) -> Iterator[bytes]:
-        """Yield the lines of all events so far. A new file begins with what runs then."""
+        """Yield the lines of all events so far. A new file begins with the requests that run at
+        that time."""
         files = self._files[REQUESTS]
         if self._events and files.is_full:
             files.roll()
@@ -239,7 +245,7 @@ class Recorder:
         yield self._schedule.take_line()
 
     def _write_end(self, *, is_last: bool) -> None:
-        """Say that all is written, where nothing is under way."""
+        """Write the line that says that everything is written, if nothing is under way."""
         is_idle = not (self._has_more or self._events or self._scheduled)
         if is_last or (is_idle and not self._has_end):
             self._write_requests(end_line("closed" if is_last else "idle"))
@@ -261,7 +267,7 @@ class Recorder:
             logger.warning(
                 "kvoxide stops recording to %s, serving goes on: %s", self._folder, reason
             )
-            # On a full disk a few bytes may be left.
+            # A full disk may have room for a few more bytes.
             with suppress(Exception):
                 self._files[REQUESTS].write(end_line("failed", str(reason)))
 
@@ -275,7 +281,7 @@ def _headers(header: dict[str, Any], kind: str) -> Callable[[int], bytes]:
 
 
 def _num_settled(request: Any) -> int:
-    """Computed tokens without those in flight."""
+    """Return the computed tokens, without tokens in flight."""
     in_flight = getattr(request, "num_in_flight_tokens", 0)
     return int(max(request.num_computed_tokens - in_flight, 0))
 
@@ -290,8 +296,8 @@ def _scheduled_step(output: Any, num_in_flight: int) -> ScheduledStep:
 
 
 def _work(output: Any, step: ScheduledStep) -> tuple[int, int, int]:
-    """Prefilled tokens, tokens of context and requests of a step. A request of which one token is
-    scheduled, in addition to its drafts, is taken to decode."""
+    """Return the prefilled tokens, the tokens of context and the requests of a step. A request with
+    one scheduled token, in addition to its drafts, counts as decoding."""
     drafts = output.scheduled_spec_decode_tokens
     decoded = list(step.tokens.values()).count(1)
     if drafts:
@@ -301,7 +307,7 @@ def _work(output: Any, step: ScheduledStep) -> tuple[int, int, int]:
 
 
 def _members(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines together, as long as they are not too many; where one fails, those before it."""
+    """Yield lines together, up to a limit. If a line fails, yield the lines before it."""
     member: list[bytes] = []
     size = 0
     try:

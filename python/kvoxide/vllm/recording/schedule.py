@@ -1,6 +1,6 @@
-"""The schedule of a scheduler as lines: which requests ran in which step.
+"""Turns the schedule of a scheduler into lines: which requests ran in which step.
 
-Most steps are plain: each running request computes one token. Only other ones are written out.
+Most steps are plain: each running request computes one token. Only other steps are written in full.
 """
 
 import json
@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 
 class ScheduledStep(NamedTuple):
-    """What one step schedules. ``tokens`` are in the order of the scheduler; ``starts`` are the
-    computed tokens of ``cached``, requests that ran before, and ``admitted`` those of others.
-    ``num_in_flight`` is the number of earlier steps whose output had not come."""
+    """The schedule of one step. ``tokens`` are in the order of the scheduler. ``starts`` are the
+    computed tokens of ``cached``, the requests that ran before. ``admitted`` are the computed
+    tokens of other requests. ``num_in_flight`` is the number of earlier steps whose output had not
+    come."""
 
     tokens: Mapping[str, int]
     cached: list[str]
@@ -22,8 +23,8 @@ class ScheduledStep(NamedTuple):
 
 
 class Preempted(NamedTuple):
-    """A request was preempted, by the next step or for a reset of the cache. It had ``num_tokens``,
-    and ``num_computed_tokens`` without those in flight."""
+    """A request was preempted, by the next step or for a reset of the cache. It had ``num_tokens``
+    tokens. ``num_computed_tokens`` leaves out tokens in flight."""
 
     request_id: str
     num_tokens: int
@@ -38,7 +39,7 @@ class CacheReset(NamedTuple):
 
 
 class _Running:
-    """A running request: its number, and its computed tokens less the steps so far."""
+    """A running request: its number, and its computed tokens less the number of steps so far."""
 
     __slots__ = ("base", "number")
 
@@ -51,7 +52,7 @@ class Schedule:
     """Numbers requests and collects the events of the schedule."""
 
     def __init__(self) -> None:
-        """Begin with nothing running."""
+        """Start with no running request."""
         self._numbers: dict[str, int] = {}
         self._next_number = 0
         self._running: dict[str, _Running] = {}
@@ -89,21 +90,21 @@ class Schedule:
             self._leave(preempted.request_id)
 
     def ended(self, request_id: str) -> int:
-        """Return the number of a request, which ends."""
+        """End a request, and return its number."""
         self._leave(request_id)
         number = self._numbers.pop(request_id, None)
         return self._new_number() if number is None else number
 
     def take_line(self) -> bytes:
-        """Return the line of all events since the last call; nothing if there were none."""
+        """Return the line of all events since the last call, empty if there were none."""
         if not self._events:
             return b""
         events, self._events = self._events, []
         return json.dumps({"schedule": events}, separators=(",", ":")).encode() + b"\n"
 
     def running_line(self) -> bytes:
-        """Return the line of what runs now. The next step says again what is in flight, for readers
-        that begin here."""
+        """Return the line of the requests that run now. The next step repeats what is in flight,
+        for readers that begin here."""
         self._num_in_flight = None
         running = [[r.number, r.base + self._num_steps] for r in self._running.values()]
         return json.dumps({"running": running}, separators=(",", ":")).encode() + b"\n"

@@ -1,13 +1,12 @@
-"""``KVOXIDE=shadow``: vLLM's manager decides, kvoxide's runs beside it, and what differed is played
-again.
+"""``KVOXIDE=shadow``: vLLM's manager decides, kvoxide's gets the same calls, and a difference can
+be played again.
 
-A server then gets the manager of :mod:`~kvoxide.vllm.shadow.shadow`, which makes each call twice
+A server then gets the manager of :mod:`~kvoxide.vllm.shadow.shadow`. It makes each call twice
 (:mod:`~kvoxide.vllm.shadow.step`) and keeps it (:mod:`~kvoxide.vllm.shadow.recorder`,
-:mod:`~kvoxide.vllm.shadow.description`, :mod:`~kvoxide.vllm.shadow.configuration`).
-With ``KVOXIDE_HOST=shadow`` the offloading connector is that of
-:mod:`~kvoxide.vllm.shadow.host`.
+:mod:`~kvoxide.vllm.shadow.description`, :mod:`~kvoxide.vllm.shadow.configuration`). With
+``KVOXIDE_HOST=shadow``, it gets the offloading connector of :mod:`~kvoxide.vllm.shadow.host`.
 ``kvoxide shadow`` reads the file (:mod:`~kvoxide.vllm.shadow.recording`) and plays it
-(:mod:`~kvoxide.vllm.shadow.replaying`) on each manager that is there
+(:mod:`~kvoxide.vllm.shadow.replaying`) on each available manager
 (:mod:`~kvoxide.vllm.shadow.players`, :mod:`~kvoxide.vllm.shadow.engine_player`).
 
 vLLM and the compiled module are imported with the managers.
@@ -41,7 +40,7 @@ def shadow_class() -> type:
 
 
 def connector_shadow_class() -> type:
-    """Return the class that stands in for vLLM's connector with ``KVOXIDE_HOST=shadow``."""
+    """Return the class that replaces vLLM's connector with ``KVOXIDE_HOST=shadow``."""
     from kvoxide.vllm.shadow.host import ShadowConnectorScheduler
 
     return ShadowConnectorScheduler

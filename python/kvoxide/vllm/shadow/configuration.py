@@ -1,4 +1,5 @@
-"""How a shadowed manager was made, as its recording says it and as a replay makes it again."""
+"""The configuration of a shadowed manager, as a recording describes it and as a replay rebuilds
+it."""
 
 import platform
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from kvoxide.vllm.shadow.description import Json
 
 
 def configuration_of(arguments: Mapping[str, Any]) -> Json:
-    """vLLM's constructor arguments, as ``kvoxide shadow`` rebuilds them."""
+    """Return vLLM's constructor arguments, in a form from which ``kvoxide shadow`` rebuilds
+    them."""
     config = arguments["kv_cache_config"]
     objects = ("self", "kv_cache_config", "metrics_collector")
     return {
@@ -41,7 +43,7 @@ def _description_of(group: KVCacheGroupSpec) -> Json:
 
 
 def vllm_config(configuration: Mapping[str, Json]) -> Any:
-    """Return the configuration of vLLM's manager that a recording was made of."""
+    """Return the configuration of vLLM's manager in a recording."""
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
     from vllm.v1.kv_cache_interface import KVCacheConfig as VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec as VllmGroup
@@ -70,7 +72,7 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
     fields = {size: group[size] for size in sizes if group.get(size) is not None}
     if "extra_retained_tokens" in kind.optional_sizes and not group["prefix_cacheable"]:
         fields["bounded_replay"] = True
-    # The size of a head or a state keeps groups apart that were apart.
+    # Groups that were kept apart get different sizes of a head or a state, which keeps them apart.
     size = 64 + group["layout"]
     cls = getattr(interface, kind.vllm_spec)
     if "dcp_sharded" in group:
@@ -81,8 +83,8 @@ def _vllm_spec(group: Mapping[str, Json]) -> Any:
 
 
 def engine_of(configuration: Mapping[str, Json], release: Release) -> VllmManager:
-    """Return the engine of a manager that a recording was made of, without what vLLM's code makes
-    of its reports."""
+    """Return the engine of the manager in a recording, without the results that vLLM's code derives
+    from it."""
     return make_engine(
         KVCacheConfig(
             configuration["num_blocks"],

@@ -1,6 +1,5 @@
-"""Values of a manager as JSON that holds neither tokens nor prompts nor ids of requests: block
-hashes, numbers of tokens, block ids.
-"""
+"""Describes values of a manager as JSON: block hashes, numbers of tokens and block ids. The JSON
+contains no tokens, prompts or ids of requests."""
 
 import hashlib
 import json
@@ -14,7 +13,7 @@ _MAX_LOGGED: Final = 400
 
 
 def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:
-    """Return a value that goes into or comes out of a manager, vLLM's or ours, as JSON."""
+    """Return an argument or result of a manager, vLLM's or kvoxide's, as JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "__index__"):
@@ -32,7 +31,7 @@ def describe(value: Any, name_of: Callable[[str], str] = str) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
         return {type(value).__name__: {k: describe(v) for k, v in asdict(value).items()}}
     if isinstance(value, Mapping):
-        # Where a manager answers by request, the key is its id.
+        # If a manager returns values by request, the key is the request's id.
         return {"map": [[_describe_key(k, name_of), describe(v)] for k, v in value.items()]}
     if isinstance(value, set | frozenset):
         return {"set": sorted(map(describe, value))}
@@ -53,8 +52,8 @@ def _describe_sequence(values: Sequence[Any], name_of: Callable[[str], str]) -> 
 
 
 def exception_name(error: BaseException) -> str:
-    """Return the built-in class of an exception: kvoxide's own ones derive from those that vLLM
-    raises."""
+    """Return the name of an exception's built-in class. kvoxide's own exceptions derive from the
+    ones that vLLM raises."""
     return next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == "builtins")
 
 
@@ -73,7 +72,7 @@ _SECRET_FIELDS: Final = (
 
 
 def describe_event(event: Any) -> Json:
-    """Return a KV cache event; fields with tokens or names in them as a digest."""
+    """Return a KV cache event. Fields that contain tokens or names are replaced by a digest."""
     fields: dict[str, Json] = {"event": type(event).__name__}
     for name in getattr(event, "__struct_fields__", ()):
         value = getattr(event, name)
@@ -87,7 +86,8 @@ def describe_event(event: Any) -> Json:
 
 
 def replayable(events: Json) -> Json:
-    """Described events without what a replay cannot know: tokens, names and their digests."""
+    """Return described events without the values that a replay cannot know: tokens, names and their
+    digests."""
     if not isinstance(events, list):
         return events
     return [
@@ -99,7 +99,7 @@ def replayable(events: Json) -> Json:
 
 
 def outcome_digest(outcome: Mapping[str, Json]) -> str:
-    """Return a digest of what a call returned or raised and of how it left the pool."""
+    """Return a digest of a call's result or exception, and of the pool after it."""
     known = {key: outcome[key] for key in ("raises", "free_blocks", "reused") if key in outcome}
     return digest({**known, "result": replayable(outcome.get("result"))})
 

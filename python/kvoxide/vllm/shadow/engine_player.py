@@ -1,4 +1,4 @@
-"""Play a file of ``KVOXIDE=shadow`` on kvoxide's engine, where there is no vLLM."""
+"""Plays a file of ``KVOXIDE=shadow`` on kvoxide's engine, without vLLM."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from kvoxide.vllm.shadow.description import Json, outcome_digest
 from kvoxide.vllm.shadow.recording import RecordingError
 from kvoxide.vllm.shadow.replaying import Player
 
-# Made by vLLM's code from what the engine reports, or by code that is not the engine's.
+# vLLM's code computes these from the engine's reports, or other code does.
 _NOT_THE_ENGINES: Final = {
     "manager.make_prefix_cache_stats",
     "manager.record_prefix_cache_stats",
@@ -21,19 +21,19 @@ _NOT_THE_ENGINES: Final = {
 
 
 class EnginePlayer(Player):
-    """Plays on the engine. Events and statistics, which vLLM's code makes, are passed over, and so
-    is which watched blocks were reused."""
+    """Plays on the engine. It ignores events and statistics, which vLLM's code creates, and which
+    watched blocks were reused."""
 
     def __init__(self, configuration: Mapping[str, Json]) -> None:
-        """Make an engine of this configuration."""
+        """Construct an engine with this configuration."""
         super().__init__(_EngineManager(configuration), str)
 
     def play(self, call: Json) -> Json:
-        """Make one call that is the engine's; nothing for others."""
+        """Make one call of the engine. Skip calls that are not the engine's."""
         return {} if call["call"] in _NOT_THE_ENGINES else super().play(call)
 
     def agrees(self, call: Json, outcome: Json) -> bool:
-        """Return whether this is what vLLM's manager did, as far as the engine does it."""
+        """Return whether the outcome equals vLLM's, in the parts that the engine does."""
         return not outcome or outcome_digest(outcome) == call["outcome"]
 
     def _new_events(self) -> Json:
@@ -41,7 +41,7 @@ class EnginePlayer(Player):
 
 
 class _Engine:
-    """What is not defined here has the engine's own name."""
+    """An object of vLLM's interface. Names that are not defined here are the engine's."""
 
     def __init__(self, engine: VllmManager) -> None:
         self.engine = engine
@@ -51,7 +51,7 @@ class _Engine:
 
 
 class _EngineManager(_Engine, ManagerCalls):
-    """The engine under the names of vLLM's manager."""
+    """The engine with the names of vLLM's manager."""
 
     def __init__(self, configuration: Mapping[str, Json]) -> None:
         release = _release_of(configuration)
@@ -72,7 +72,7 @@ class _EngineManager(_Engine, ManagerCalls):
 
 
 class _EngineCoordinator(_Engine, CoordinatorCalls):
-    """The engine under the names of vLLM's coordinator."""
+    """The engine with the names of vLLM's coordinator."""
 
     def __init__(self, engine: VllmManager, release: Release) -> None:
         super().__init__(engine)
@@ -80,7 +80,7 @@ class _EngineCoordinator(_Engine, CoordinatorCalls):
 
 
 class _EnginePool(_Engine):
-    """The engine under the names of vLLM's pool."""
+    """The engine with the names of vLLM's pool."""
 
     def __init__(self, engine: VllmManager) -> None:
         super().__init__(engine)
@@ -110,7 +110,7 @@ class _Blocks:
 
 
 def _release_of(configuration: Mapping[str, Json]) -> Release:
-    # Older files name vLLM's version alone.
+    # Older files name only vLLM's version.
     release = releases.RELEASES.get(configuration.get("release", configuration["vllm"]))
     if release is None:
         raise RecordingError(

@@ -1,8 +1,8 @@
 """``KVOXIDE_HOST=shadow``: vLLM's offloading connector decides over vLLM's own host tier, and
 kvoxide's gets each call after it.
 
-The first difference is logged with the call and where both differ. From then on there is only
-vLLM's connector.
+The first difference is logged with the call and both values. From then on only vLLM's connector
+runs.
 """
 
 import inspect
@@ -57,7 +57,7 @@ class ShadowConnectorScheduler(StockScheduler):  # type: ignore[misc]
             difference = self.shadow.difference(name, outcome, args, kwargs)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # nothing may reach the server
+        except BaseException as error:  # no error may reach the server
             difference = "shadow", None, raised(error)
         if difference is None:
             return
@@ -100,16 +100,17 @@ for _name, _ in inspect.getmembers(StockScheduler, inspect.isfunction):
 
 
 class HostShadow:
-    """kvoxide's connector over its tier beside vLLM's."""
+    """kvoxide's connector over kvoxide's tier, compared with vLLM's."""
 
     def __init__(self, manager: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Shadow vLLM's connector, which was made with these arguments and has not been called yet,
-        and its ``manager``. Raises ``ValueError`` where that is not vLLM's own."""
+        """Shadow vLLM's connector and its ``manager``. The connector was constructed with these
+        arguments and has not been called yet. Raises ``ValueError`` if the manager is not vLLM's
+        own."""
         if type(manager) is not StockManager:
             raise ValueError(f"the tier is {type(manager).__qualname__}, not vLLM's own on the CPU")
         bound = inspect.signature(StockScheduler.__init__).bind(None, *args, **kwargs)
         spec = bound.arguments["spec"] = copy(bound.arguments["spec"])
-        spec._manager = None  # it keeps the one that it made
+        spec._manager = None  # the shadow keeps its own manager
         with settings.using(Settings(host_mode="require")):
             self.native: Any = host.connector_class()(*bound.args[1:], **bound.kwargs)
         self.num_calls = 0
@@ -120,8 +121,8 @@ class HostShadow:
     def difference(
         self, name: str, outcome: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Difference | None:
-        """Make a call whose ``outcome`` vLLM's connector had, an answer or an exception. Returns
-        the first thing in which kvoxide's differs."""
+        """Make a call on kvoxide's connector. ``outcome`` is vLLM's result or exception. Return the
+        first difference."""
         self.num_calls += 1
         found = first_difference("result", visible(outcome), self._outcome(name, args, kwargs))
         if found is None and self.num_calls % self._check_every == 0:
@@ -140,8 +141,8 @@ class HostShadow:
 
 
 def visible(value: Any) -> Any:
-    """Returns what a connector answered, as far as it can be compared: arrays as lists, without the
-    order of sets and of the events of one kind, and without times."""
+    """Return a connector's result in a comparable form: arrays as lists, without times, and without
+    the order of sets and of the events of one kind."""
     if isinstance(value, Exception):
         return {"raises": exception_name(value)}
     if isinstance(value, np.ndarray):
@@ -161,7 +162,7 @@ def visible(value: Any) -> Any:
 
 
 def _values(metrics: Any) -> Any:
-    """Returns metrics with how many times were observed in place of the times."""
+    """Return metrics with the number of observed times in place of the times."""
     if not isinstance(metrics, Mapping):
         return metrics
     seen = dict(sorted(metrics.items()))
@@ -172,14 +173,14 @@ def _values(metrics: Any) -> Any:
 
 
 def _events(events: Iterable[Any]) -> Any:
-    # vLLM tells the keys of one store in the order of a set of bytes.
+    # vLLM reports the keys of one store in the order of a set of bytes.
     described = map(describe_event, events)
     runs = groupby(described, lambda event: event["event"])
     return [sorted(run, key=repr) for _, run in runs]
 
 
 def state_of(manager: Any) -> dict[str, Any]:
-    """Returns what a tier holds, vLLM's or kvoxide's: its chunks and their order of eviction."""
+    """Return the state of a tier, vLLM's or kvoxide's: its chunks and their order of eviction."""
     policy, seen = manager._policy, {"free chunks": manager._get_num_free_chunks()}
     seen["evictable chunks"] = manager._num_evictable_cache_chunks
     seen["pending chunks"] = manager._num_write_pending_chunks
@@ -209,7 +210,7 @@ def _lru_order(manager: Any, policy: Any) -> Any:
 
 
 def first_difference(path: str, stock: Any, native: Any) -> Difference | None:
-    """Returns where two values begin to differ, with what each has there."""
+    """Return the path at which two values begin to differ, with both values there."""
     if stock == native:
         return None
     parts: Any = ()

@@ -1,20 +1,20 @@
-"""The players of a recording: kvoxide's engine, which needs no vLLM, and where the vLLM of the file
-is installed, kvoxide's manager in it and vLLM's own.
-"""
+"""The players of a recording. kvoxide's engine needs no vLLM. If the vLLM of the file is installed,
+kvoxide's manager in it and vLLM's own play the recording too."""
 
 from kvoxide.vllm.shadow.recording import Recording
 from kvoxide.vllm.shadow.replaying import Make, Player
 
 
 def engine_alone(recording: Recording) -> Player:
-    """kvoxide's engine. Raises RecordingError if the file's vLLM is not one it knows."""
+    """Return a player on kvoxide's engine. Raises RecordingError if it does not know the file's
+    vLLM."""
     from kvoxide.vllm.shadow.engine_player import EnginePlayer
 
     return EnginePlayer(recording.configuration)
 
 
 def in_vllm(manager_class: type | None = None) -> Make:
-    """kvoxide's manager, or ``manager_class``, in the vLLM that is installed."""
+    """Return a player on kvoxide's manager, or on ``manager_class``, in the installed vLLM."""
 
     def make(recording: Recording) -> Player:
         from vllm.v1.request import RequestStatus
@@ -31,8 +31,8 @@ def in_vllm(manager_class: type | None = None) -> Make:
 
 
 def stock_in_vllm(recording: Recording) -> Player:
-    """vLLM's own manager."""
+    """Return a player on vLLM's own manager."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
-    # A subclass of its own is what kvoxide's plugin leaves alone.
+    # kvoxide's plugin does not replace a subclass.
     return in_vllm(type("StockManager", (KVCacheManager,), {}))(recording)

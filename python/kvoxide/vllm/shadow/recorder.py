@@ -1,4 +1,4 @@
-"""What happened to a shadowed manager, kept until there is a difference to report."""
+"""Keeps the calls of a shadowed manager until there is a difference to report."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ REQUEST_NUMBERS: Final = (
 
 
 class Recorder:
-    """The latest calls on a manager, compressed; at most :func:`max_calls` of them."""
+    """The latest calls of a manager, compressed, at most :func:`max_calls` of them."""
 
     def __init__(self, configuration: Json) -> None:
         """Start with a fresh manager of this configuration."""
@@ -45,11 +45,11 @@ class Recorder:
         self.num_dropped = 0
 
     def __len__(self) -> int:
-        """Calls that are held."""
+        """Return how many calls are kept."""
         return len(self._chunks) * _CHUNK + len(self._tail)
 
     def add(self, call: Json) -> None:
-        """Append one call; the oldest ones are dropped where there are too many."""
+        """Append one call. Drop the oldest calls if there are too many."""
         self._tail.append(compact(call))
         if len(self._tail) == _CHUNK:
             self._chunks.append(zlib.compress("\n".join(self._tail).encode(), 1))
@@ -59,11 +59,12 @@ class Recorder:
             self.num_dropped += _CHUNK
 
     def name_of(self, request_id: str) -> str:
-        """Return a request's name in the file: the same all along, and no way back to its id."""
+        """Return a request's name in the file. It stays the same, and does not reveal the id."""
         return hashlib.blake2b(request_id.encode(), key=self._key, digest_size=6).hexdigest()
 
     def state_of(self, request: Any) -> Json:
-        """What a manager reads of a request; of its hashes those not recorded before."""
+        """Return the values that a manager reads of a request, with only the hashes that were not
+        recorded before."""
         request_id = request.request_id
         known = self._num_hashes.get(request_id, 0)
         hashes = request.block_hashes
@@ -78,7 +79,7 @@ class Recorder:
         }
 
     def forget(self, request_id: str) -> None:
-        """The request is gone; its hashes are recorded anew if it comes back."""
+        """Forget an ended request. If it comes back, its hashes are recorded again."""
         self._num_hashes.pop(request_id, None)
 
     def write(self, difference: Json) -> Path:
@@ -102,7 +103,7 @@ class Recorder:
 
 
 def max_calls() -> int:
-    """Return how many calls are kept: ``KVOXIDE_SHADOW_CALLS``, or the default if that is no
+    """Return how many calls are kept: ``KVOXIDE_SHADOW_CALLS``, or the default if that is not a
     number."""
     value = os.environ.get(CALLS_VARIABLE, "")
     is_number = value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS

@@ -1,4 +1,4 @@
-"""A file of ``KVOXIDE=shadow``, read."""
+"""Reads a file of ``KVOXIDE=shadow``."""
 
 import json
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from kvoxide.vllm.shadow.description import Json
 from kvoxide.vllm.shadow.recorder import FORMAT
 
 DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What reading a file that is no recording, or a damaged one, ends in."""
+"""The exceptions of reading a file that is not a recording, or is damaged."""
 
-# A file decides over no other attribute.
+# A file may name no other attribute.
 _ROLES: Final = ("manager", "block_pool", "coordinator")
 
 
@@ -31,7 +31,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """Read a file. Raises :class:`RecordingError`, and :class:`OSError` if there is none."""
+        """Read a file. Raises :class:`RecordingError`, and :class:`OSError` if there is no file."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
@@ -47,7 +47,7 @@ class Recording:
         return recording
 
     def _check(self) -> None:
-        """Raise one of :data:`DAMAGE` unless the parts are there that every reader asks for."""
+        """Raise one of :data:`DAMAGE` unless all parts exist that readers need."""
         for name in ("kvoxide", "vllm", "num_blocks", "groups", "arguments"):
             self.configuration[name]
         len(self.configuration["groups"])

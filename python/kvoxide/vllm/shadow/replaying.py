@@ -1,4 +1,4 @@
-"""Play a recording again and see whether its difference shows."""
+"""Plays a recording again, to see whether its difference still occurs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from kvoxide.vllm.shadow.recording import DAMAGE, Recording, RecordingError
 
 Make: TypeAlias = Callable[[Recording], "Player"]
 
-# What a recording may name as an argument.
+# The types that a recording may name as an argument.
 _KINDS: Final = (
     "hash",
     "block",
@@ -32,19 +32,20 @@ _KINDS: Final = (
 
 @dataclass(frozen=True)
 class Finding:
-    """Where a manager first did something else than vLLM's had done."""
+    """The first call in which a manager differed from vLLM's."""
 
     index: int
     """Number of the call, from 0."""
     call: Json
     outcome: Json
-    """What the manager did instead."""
+    """The manager's result instead."""
 
 
 def replay(recording: Recording, make: Make) -> Finding | None:
-    """Play all calls on a new manager; None if it does what vLLM's manager had done.
+    """Play all calls on a new manager. Return its first difference from vLLM's manager, or None.
 
-    Raises :class:`RecordingError` if the first calls are no longer in the file, or it is damaged.
+    Raises :class:`RecordingError` if the first calls are no longer in the file, or if it is
+    damaged.
     """
     if recording.dropped_calls:
         raise RecordingError(
@@ -70,7 +71,8 @@ class Player:
     """Plays calls on a manager with vLLM's interface."""
 
     def __init__(self, manager: Any, statuses: Callable[[str], Any]) -> None:
-        """Play on ``manager``; ``statuses`` turns the name of a request's status into it."""
+        """Play on ``manager``. ``statuses`` converts the name of a request's status to the
+        status."""
         self._manager = manager
         self._statuses = statuses
         self._requests: dict[str, Any] = {}
@@ -78,7 +80,7 @@ class Player:
         self._reused: list[int] = []
 
     def play(self, call: Json) -> Json:
-        """Make one call; its outcome as the shadow describes it."""
+        """Make one call, and return its outcome in the shadow's form."""
         if "state" in call:
             self._update_request(call["state"])
         role, _, name = call["call"].partition(".")
@@ -95,7 +97,7 @@ class Player:
         return outcome
 
     def agrees(self, call: Json, outcome: Json) -> bool:
-        """Return whether this is what vLLM's manager did."""
+        """Return whether the outcome equals vLLM's."""
         return bool(
             outcome_digest(outcome) == call["outcome"]
             and events_digest(outcome) == call.get("events")

@@ -1,7 +1,7 @@
-"""``KVOXIDE=shadow``: vLLM's manager decides, kvoxide's runs beside it on the same calls.
+"""``KVOXIDE=shadow``: vLLM's manager decides, and kvoxide's gets the same calls.
 
 The first difference is logged with the call, both results and a file that ``kvoxide shadow``
-replays. From then on there is only vLLM's manager.
+replays. From then on only vLLM's manager runs.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from kvoxide.vllm.shadow.description import Json, shortened
 from kvoxide.vllm.shadow.recorder import Recorder
 from kvoxide.vllm.shadow.step import Pair, Step, raised
 
-# Pure functions of their arguments, and numbers that are compared after every call.
+# Pure functions of their arguments, and numbers that are compared after every call anyway.
 UNWATCHED: Final = {
     "create_kv_cache_blocks",
     "get_num_common_prefix_blocks",
@@ -31,7 +31,7 @@ UNWATCHED: Final = {
 
 
 class ShadowManager(StockManager):  # type: ignore[misc]
-    """vLLM's manager, with a :class:`Shadow` that sees every call from outside."""
+    """vLLM's manager, with a :class:`Shadow` that gets every call from outside."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take vLLM's arguments."""
@@ -43,7 +43,7 @@ class ShadowManager(StockManager):  # type: ignore[misc]
             logger.warning("kvoxide shadow: not started, vLLM's manager runs alone: %r", error)
 
     def stop_shadow(self) -> None:
-        """Drop the shadow; vLLM's manager goes on as if there had been none."""
+        """Drop the shadow. vLLM's manager continues as if there had been none."""
         self.shadow = None
         for target in (self.block_pool, self.coordinator):
             for name in watched_methods(type(target)):
@@ -65,7 +65,7 @@ def _watched_method(name: str) -> Callable[..., Any]:
 
 
 def watched_methods(cls: type) -> tuple[str, ...]:
-    """Public methods of one of vLLM's classes that its callers use."""
+    """Return the public methods of one of vLLM's classes that its callers use."""
     return tuple(
         name
         for name, value in inspect.getmembers(cls, inspect.isfunction)
@@ -78,17 +78,17 @@ for _name in watched_methods(StockManager):
 
 
 class Shadow:
-    """kvoxide's manager beside vLLM's, and the record of what was called."""
+    """kvoxide's manager as a shadow of vLLM's, and the record of the calls."""
 
     def __init__(
         self, stock: ShadowManager, arguments: Mapping[str, Any], native: type | None = None
     ) -> None:
-        """Shadow ``stock``, which was made with ``arguments`` and has not been called yet.
+        """Shadow ``stock``, which was constructed with ``arguments`` and has not been called yet.
 
-        ``native`` is the class to run beside it. The release's own policy applies to both.
+        ``native`` is the class of the shadow. The release's own policy applies to both.
         """
         native = native or adapter.native_class()
-        # vLLM's own manager counts for the collector.
+        # vLLM's own manager reports to the collector.
         own = {k: v for k, v in arguments.items() if k not in ("self", "metrics_collector")}
         with settings.using(Settings("shadow", check_every=settings.current().check_every)):
             self.native: Any = native(**own)
@@ -124,7 +124,7 @@ class Shadow:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Call vLLM's ``method``; then, if it came from outside, ours, and compare."""
+        """Call vLLM's ``method``. If the call came from outside, call kvoxide's too and compare."""
         if self._depth or self.stock.shadow is not self:
             return method(*args, **kwargs)
         step = Step(self._pair, self.recorder, role, name, method, args, kwargs)
@@ -140,7 +140,7 @@ class Shadow:
             difference = compare()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # nothing may reach the server
+        except BaseException as error:  # no error may reach the server
             difference = {"what": "shadow", "vllm": None, "kvoxide": raised(error), "call": None}
         if difference is not None:
             self.stock.stop_shadow()
@@ -163,8 +163,8 @@ class Shadow:
 
 
 def _remark() -> str:
-    """Returns whose rules kvoxide's manager has and why others may hold; nothing in a vLLM that it
-    knows."""
+    """Return whose rules kvoxide's manager follows and why differences are possible. Return an
+    empty text for a known vLLM."""
     reasons = "; ".join(takeover_reasons())
     rules = recognise().release.version
     return (

@@ -1,4 +1,4 @@
-"""One call on vLLM's manager and then on kvoxide's, and the first thing in which they differ."""
+"""Makes one call on vLLM's manager and then on kvoxide's, and returns the first difference."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from kvoxide.vllm.shadow.description import (
 )
 from kvoxide.vllm.shadow.recorder import Recorder
 
-# They change nothing: compared, but not needed to replay.
+# These change nothing. They are compared, but a replay does not need them.
 QUERIES: Final = {
     "estimate_cached_tokens",
     "find_longest_cache_hit",
@@ -34,14 +34,14 @@ FORGETTING: Final = {"free", "pop_blocks_for_free"}
 
 @dataclass
 class Pair:
-    """vLLM's manager, and kvoxide's beside it."""
+    """vLLM's manager and kvoxide's."""
 
     stock: Any
     native: Any
     _num_events_compared: int = 0
 
     def new_events(self) -> tuple[Json, Json]:
-        """Events of the last call that have not been taken yet: vLLM's and ours."""
+        """Take the events of the last call from both: vLLM's and kvoxide's."""
         if not self.stock.enable_kv_cache_events:
             return [], []
         self.native.block_pool.settle()
@@ -52,7 +52,7 @@ class Pair:
 
 
 class Step:
-    """One call, on vLLM's manager and then on ours."""
+    """One call, on vLLM's manager and then on kvoxide's."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Step:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """A call of ``method``, which is called ``name`` on the manager's ``role``."""
+        """Prepare a call of ``method``, which is called ``name`` on the manager's ``role``."""
         self._pair = pair
         self._recorder = recorder
         self._role = role
@@ -76,7 +76,8 @@ class Step:
         self._outcome: Json = None
 
     def _once(self, value: Any) -> Any:
-        """Iterators are read twice, callbacks are watched."""
+        """Return the argument in a form for two calls: an iterator as a list, a callback with a
+        watcher."""
         if isinstance(value, Iterator):
             return list(value)
         if inspect.isroutine(value):
@@ -101,7 +102,7 @@ class Step:
         return result
 
     def compare(self) -> Json:
-        """None, or the first thing in which ours differs."""
+        """Return the first difference of kvoxide's call, or None."""
         call = self._call()
         stock, native = dict(self._outcome), self._run_native()
         stock["free_blocks"] = self._pair.stock.block_pool.get_num_free_blocks()
@@ -165,7 +166,7 @@ class Step:
         return value
 
     def _is_shadowed(self, value: Any) -> bool:
-        """Return whether this is no block of another pool; deferred frees may hold some."""
+        """Return whether this is not a block of another pool. Deferred frees may hold some."""
         own = self._pair.stock.block_pool
         pool = getattr(value, "pool", None)
         return pool is None or pool is own
@@ -175,5 +176,5 @@ class Step:
 
 
 def raised(error: BaseException) -> str:
-    """What an exception of ours is reported as."""
+    """Return the name under which an exception of kvoxide is reported."""
     return f"raised {type(error).__name__}: {error}"

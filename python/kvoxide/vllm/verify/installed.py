@@ -19,7 +19,7 @@ with a release after the oldest."""
 
 @cache
 def missing() -> frozenset[str]:
-    """Returns the fields that stand for arguments that the installed vLLM does not take."""
+    """Return the fields that stand for arguments that the installed vLLM does not take."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     return frozenset(
@@ -30,7 +30,7 @@ def missing() -> frozenset[str]:
 
 
 def fitted(instance: T) -> T:
-    """Returns a scenario or an operation with the defaults of what is missing."""
+    """Return a scenario or an operation with the defaults of what is missing."""
     plain: Any = instance
     defaults = {f.name: f.default for f in dataclasses.fields(plain) if f.name in missing()}
     complete: T = dataclasses.replace(plain, **defaults) if defaults else plain
@@ -38,5 +38,5 @@ def fitted(instance: T) -> T:
 
 
 def without_missing(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments that the installed vLLM takes."""
+    """Return the arguments that the installed vLLM takes."""
     return {name: value for name, value in arguments.items() if name not in missing()}
