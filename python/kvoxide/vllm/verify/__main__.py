@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_LINES: Final = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Verify, or play a written difference again. Returns the exit code."""
+    """Verify, or play a recorded difference again. Return the exit code."""
     given = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -77,7 +77,7 @@ def _verify(seconds: float, seed: int | None) -> int:
 
 
 def _check_folder() -> None:
-    """Find out before the traffic whether its certificate can be written."""
+    """Check before the traffic that its certificate can be written."""
     from kvoxide.vllm.environment import certificates
 
     try:
@@ -101,7 +101,7 @@ def _folder_name() -> str:
 
 
 def _prepare() -> None:
-    """Set this process up as a server's, but that kvoxide takes nothing over in it."""
+    """Prepare this process like a server's, but without kvoxide's takeovers."""
     for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
         if name != "KVOXIDE_CERTIFICATES":
             del os.environ[name]
@@ -113,7 +113,7 @@ def _prepare() -> None:
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    # What is compared imports the modules that plugins may have changed.
+    # The verification imports the modules that plugins may have changed.
     from kvoxide.vllm.verify import reference, verification  # noqa: F401
 
     reference.require_vllms_code()
@@ -168,7 +168,7 @@ def _replay(path: Path) -> int:
 
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
-        # Differences that the project recorded are of managers.
+        # Differences that the project recorded are differences of managers.
         suite = SUITES[document.get("part", "managers")]
         found = suite.play_again(document)
     except OSError as error:
@@ -195,7 +195,7 @@ def _calls_by_suite(run: "Verification") -> str:
 
 
 class _ProgressLine:
-    """Says now and then how far a verification is."""
+    """Prints from time to time how far a verification is."""
 
     def __init__(self, run: "Verification", seconds: float) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""What the installed vLLM has no name for, so that the traffic leaves it out."""
+"""Leaves out of the traffic what the installed vLLM does not have."""
 
 import dataclasses
 import inspect
@@ -13,13 +13,13 @@ _ADDED: Final = {
     "max_hit": ("get_computed_blocks", "max_cache_hit_length"),
     "skip_zeroing_group_ids": ("allocate_slots", "skip_zeroing_group_ids"),
 }
-"""A field of scenarios and operations -> the method of vLLM's manager, and its argument, that came
-with a release after the oldest."""
+"""Maps a field of scenarios and operations to a method of vLLM's manager and its argument. A
+release after the oldest added the argument."""
 
 
 @cache
 def missing() -> frozenset[str]:
-    """Return the fields that stand for arguments that the installed vLLM does not take."""
+    """Return the fields whose arguments the installed vLLM does not take."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
     return frozenset(
@@ -30,7 +30,7 @@ def missing() -> frozenset[str]:
 
 
 def fitted(instance: T) -> T:
-    """Return a scenario or an operation with the defaults of what is missing."""
+    """Return a scenario or an operation whose missing fields have their defaults."""
     plain: Any = instance
     defaults = {f.name: f.default for f in dataclasses.fields(plain) if f.name in missing()}
     complete: T = dataclasses.replace(plain, **defaults) if defaults else plain

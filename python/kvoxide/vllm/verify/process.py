@@ -1,4 +1,5 @@
-"""The process of a verification, started anew so that no other code has changed vLLM in it."""
+"""Starts the process of a verification. It is a new one, so that no other code has changed vLLM in
+it."""
 
 import signal
 import subprocess
@@ -12,14 +13,14 @@ MODULE: Final = "kvoxide.vllm.verify"
 VERIFIED: Final = 0
 DIFFERS: Final = 1
 NOT_VERIFIED: Final = 3
-"""Nothing can be said: the traffic does not fit this vLLM, or other code runs than vLLM's."""
+"""No answer is possible: the traffic does not fit this vLLM, or other code runs than vLLM's."""
 INTERRUPTED: Final = 130
 
 
 def verify(arguments: Sequence[str]) -> int:
-    """Run ``python -m kvoxide.vllm.verify`` with these arguments, and hand on the signals that ask
-    for an end. Returns its exit code."""
-    # Without the folder it is started in, where a vllm may lie that no server imports.
+    """Run ``python -m kvoxide.vllm.verify`` with these arguments, and forward signals that end it.
+    Return its exit code."""
+    # The path leaves out the current folder, which may have a vllm that no server imports.
     process = subprocess.Popen([sys.executable, "-P", "-m", MODULE, *arguments])
     with _handed_on(process):
         code = process.wait()

@@ -1,4 +1,4 @@
-"""Whether what kvoxide is compared with is the code of the vLLM that is installed."""
+"""Checks that kvoxide is compared with the code of the installed vLLM."""
 
 import sys
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from kvoxide.vllm.verify.suite import NotVerifiedError
 
 
 class NotVllmsOwnError(NotVerifiedError):
-    """Other code runs in this process than that of the installed vLLM; says which."""
+    """Other code than the installed vLLM's runs in this process. The message says which."""
 
 
 def require_vllms_code() -> None:
-    """Raise :class:`NotVllmsOwnError` unless what vLLM's scheduler runs in this process is vLLM's
-    own, neither another plugin's nor kvoxide's."""
+    """Raise :class:`NotVllmsOwnError` unless vLLM's scheduler runs vLLM's own code in this process.
+    The code must not be another plugin's or kvoxide's."""
     if found := [*replacements(), *_takeovers()]:
         raise NotVllmsOwnError(
             "other code runs here than vLLM's: " + "; ".join(found) + "; leave the plugin that "
@@ -27,7 +27,7 @@ def require_vllms_code() -> None:
 
 def require_vllms_manager(manager: Any) -> None:
     """Raise :class:`NotVllmsOwnError` unless a manager, its coordinator, its pool and the managers
-    of its groups are of the very classes of vLLM's modules."""
+    of its groups are exactly of the classes in vLLM's modules."""
     coordinator, pool = manager.coordinator, manager.block_pool
     parts = (coordinator, pool, pool.free_block_queue, *coordinator.single_type_managers)
     for part in (manager, *parts):
@@ -40,7 +40,8 @@ def require_vllms_manager(manager: Any) -> None:
 
 
 def _takeovers() -> Iterator[str]:
-    """Yield what stands in the places that plugins take over, and is no function of the module."""
+    """Yield each object that is in a place that plugins take over, and is not the module's own
+    function."""
     from vllm.v1.core import kv_cache_manager, kv_cache_utils
     from vllm.v1.core.sched import async_scheduler, scheduler
 

@@ -1,5 +1,5 @@
-"""A suite of a verification compares one thing of kvoxide's with vLLM's, in units that a seed
-names."""
+"""A suite of a verification compares one part of kvoxide with vLLM's, in units. A seed identifies a
+unit."""
 
 import traceback
 from collections import Counter
@@ -12,7 +12,7 @@ _FOLDER: Final = str(Path(__file__).parent)
 
 
 class NotVerifiedError(Exception):
-    """Nothing can be said of the vLLM that is installed; says why."""
+    """The installed vLLM cannot be judged. The message says why."""
 
 
 class HarnessError(NotVerifiedError):
@@ -21,25 +21,26 @@ class HarnessError(NotVerifiedError):
 
 @dataclass
 class Covered:
-    """What was compared without a difference: calls, and those of them for each kind of group."""
+    """Calls that were compared without a difference: their number, and the number for each kind of
+    group."""
 
     calls: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Covered") -> None:
-        """Count what ``other`` counts too."""
+        """Add the counts of ``other``."""
         self.calls += other.calls
         self.kinds += other.kinds
 
 
 class FirstDifference(Exception):
-    """A call that vLLM and kvoxide answer differently. ``covered`` is what was the same before;
-    ``document`` is JSON that :meth:`Suite.play_again` plays."""
+    """A call that vLLM and kvoxide answer differently. ``covered`` was compared without a
+    difference before. ``document`` is JSON that :meth:`Suite.play_again` plays."""
 
     def __init__(
         self, call: str, vllm: Any, kvoxide: Any, document: dict[str, Any], covered: Covered
     ) -> None:
-        """Name the call and both answers, as JSON."""
+        """Name the call and both results, as JSON."""
         super().__init__(call)
         self.call = call
         self.vllm = vllm
@@ -49,7 +50,7 @@ class FirstDifference(Exception):
 
 
 class Suite(Protocol):
-    """One thing that is compared."""
+    """One part that is compared."""
 
     name: str
 
@@ -60,18 +61,19 @@ class Suite(Protocol):
         """
 
     def shrunk(self, found: FirstDifference) -> FirstDifference:
-        """Return the same difference after fewer calls, or as it is."""
+        """Return the same difference after fewer calls, or the difference itself."""
 
     def play_again(self, document: dict[str, Any]) -> FirstDifference | None:
-        """Play what a difference wrote down; None if there is none any more.
+        """Play a recorded difference. Return it, or None if it no longer occurs.
 
-        Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` for what is none.
+        Raises :class:`KeyError`, :class:`TypeError` or :class:`ValueError` if the document is not a
+        recorded difference.
         """
 
 
 def require_fit(error: BaseException) -> None:
-    """Raise :class:`HarnessError` where vLLM raised only because the traffic does not fit it: it
-    takes other arguments, has no such name, or reads what its stand-ins do not have."""
+    """Raise :class:`HarnessError` if vLLM raised only because the traffic does not fit it: it takes
+    other arguments, lacks a name, or reads attributes that its stand-ins do not have."""
     if not isinstance(error, TypeError | AttributeError | NameError):
         return
     stand_in = isinstance(getattr(error, "obj", None), SimpleNamespace)

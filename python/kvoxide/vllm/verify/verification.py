@@ -15,41 +15,41 @@ SUITES: Final[Mapping[str, Suite]] = {
     suite.name: suite for suite in (Managers(), Schedulers(), Hashers())
 }
 MIN_CALLS_PER_KIND: Final = 1_000
-"""Calls that were the same before a kind of group counts as covered."""
+"""The number of equal calls from which a kind of group counts as covered."""
 MIN_CALLS_PER_SUITE: Final = 200
 
 
 class Verification:
-    """The units of a seed, in a fixed order, and what they covered."""
+    """The units of a seed, in a fixed order, and the calls that they covered."""
 
     def __init__(self, seed: int) -> None:
-        """Begin at a seed."""
+        """Begin with the first unit of a seed."""
         self.seed = seed
         self.covered = {name: Covered() for name in SUITES}
 
     @property
     def num_calls(self) -> int:
-        """Calls that were compared, the one that differs among them."""
+        """Calls that were compared, including the one that differs."""
         return sum(covered.calls for covered in self.covered.values())
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The kinds of groups that are covered, with the calls that met them."""
+        """The covered kinds of groups, with the number of calls for each."""
         counts = self.covered["managers"].kinds
         return {kind: n for kind, n in sorted(counts.items()) if n >= MIN_CALLS_PER_KIND}
 
     @property
     def too_little(self) -> list[str]:
-        """The suites in which too little was compared to say anything."""
+        """The suites that compared too little to judge."""
         return [name for name, c in self.covered.items() if c.calls < MIN_CALLS_PER_SUITE]
 
     def run(
         self, seconds: float, on_unit: Callable[[], None] = lambda: None
     ) -> FirstDifference | None:
-        """Compare for so long; ``on_unit`` is called after each unit.
+        """Compare for this many seconds. ``on_unit`` is called after each unit.
 
-        Returns the first difference, None if there is none. Raises
-        :class:`~kvoxide.vllm.verify.suite.HarnessError`, or whatever else goes wrong.
+        Return the first difference, or None if there is none. Raises
+        :class:`~kvoxide.vllm.verify.suite.HarnessError`, or any other error.
         """
         deadline = time.monotonic() + seconds
         for suite, seed, family in self._units():

@@ -1,4 +1,4 @@
-"""Block hashes of random requests that grow: the engine's hasher beside vLLM's own.
+"""Block hashes of random requests that grow: compares the engine's hasher with vLLM's own.
 
 :mod:`~kvoxide.vllm.verify.hashers.drawing` draws the requests.
 """

@@ -1,4 +1,4 @@
-"""Requests with everything that a block hash covers."""
+"""Draws requests with everything that a block hash covers."""
 
 import random
 from typing import Any, Final
@@ -16,7 +16,7 @@ WIDTHS: Final = (
 )
 NEGATIVE: Final = (-1, -24, -25, -256, -257, -(2**31), -(2**31) - 1, -(2**39), -(2**63))
 ODD: Final = (True, 2**63, 2**64, -(2**63) - 1, 2**2_100, np.int64(5), 1.5, None, "text")
-"""Tokens that are no plain numbers of 64 bits."""
+"""Tokens that are not plain numbers of 64 bits."""
 
 _PARAMS: Final = SamplingParams(max_tokens=1_000)
 
@@ -34,7 +34,8 @@ def draw_token(rng: random.Random) -> int:
 
 
 def draw_options(rng: random.Random, num_tokens: int) -> dict[str, Any]:
-    """Return every kind of extra key, or none, with names that are one object or several."""
+    """Return options with every kind of extra key, or with none. Names are one object or
+    several."""
     options: dict[str, Any] = {}
     name = rng.choice(("n", "ä-name", "mm", "x" * 300))
     if rng.random() < 0.3:

@@ -1,4 +1,4 @@
-"""Block hashers as a suite of the verification."""
+"""The suite of the verification that compares block hashers."""
 
 import random
 from collections.abc import Callable
@@ -48,14 +48,14 @@ class Hashers:
 
 
 def _compare_request(name: str) -> int:
-    """Hash a request as it grows, with both hashers; how often."""
+    """Hash a request as it grows, with both hashers. Return how often."""
     rng = random.Random(f"hashed request {name}")
     algorithm = rng.choice(ALGORITHMS)
     block_size = rng.choice(BLOCK_SIZES)
     lookahead = installed.without_missing({"num_hash_lookahead_tokens": rng.choice(LOOKAHEADS)})
     ours, stock = _hashers(algorithm, block_size, *filter(None, lookahead.values()))
     if ours is None:
-        return 0  # a server hashes with vLLM's too
+        return 0  # a server hashes with vLLM's hasher too
     tokens = _draw_tokens(rng, rng.choice((1, 7, 60, 300)))
     options = draw_options(rng, len(tokens))
     shown = f"a request of {algorithm}, blocks of {block_size}, {lookahead}, {sorted(options)}"
@@ -76,7 +76,8 @@ def _compare_request(name: str) -> int:
 
 
 def _hashers(algorithm: Any, block_size: int, *lookahead: int) -> tuple[Hasher | None, Hasher]:
-    """Return the engine's, None where it leaves this algorithm to vLLM, and vLLM's own."""
+    """Return the engine's hasher and vLLM's own. The engine's is None if it leaves this algorithm
+    to vLLM."""
     init_none_hash(algorithm)
     function = get_hash_fn_by_name(algorithm)
     stock = kv_cache_utils.get_request_block_hasher(block_size, function, *lookahead)
@@ -107,7 +108,7 @@ class _Grown:
         self._do(lambda: self._request.append_output_token_ids(more))
 
     def outcome(self) -> list[bytes] | str:
-        """Return the hashes, or the class of what was raised."""
+        """Return the hashes, or the class of the exception."""
         return self._raised or list(self._request.block_hashes)
 
     def _do(self, action: Callable[[], None]) -> None:

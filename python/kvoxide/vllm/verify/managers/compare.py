@@ -1,4 +1,4 @@
-"""When two sides' results count as the same."""
+"""Decides when two sides' results are the same."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ BREAKDOWNS = ("PanicException", "InternalError", "PoisonedError")
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception: its own class, the built-in ones that it belongs to, and its message."""
+    """An exception: its own class, its built-in base classes, and its message."""
 
     own_class: str
     classes: tuple[str, ...]
@@ -37,7 +37,8 @@ class Difference(Exception):
 def outcomes_of(
     action: Callable[[Driver], T], sides: tuple[Driver, Driver]
 ) -> tuple[T | Raised, T | Raised]:
-    """What an action comes to on both sides. Raises HarnessError where vLLM has no such call."""
+    """Return the results of an action on both sides. Raises HarnessError if vLLM has no such
+    call."""
     reference, other = sides
     return outcome_of(action, reference, is_reference=True), outcome_of(action, other)
 
@@ -45,7 +46,8 @@ def outcomes_of(
 def outcome_of(
     action: Callable[[Driver], T], side: Driver, *, is_reference: bool = False
 ) -> T | Raised:
-    """Return a panic in Rust is a BaseException and no Exception."""
+    """Return the result of an action, or its exception. This includes BaseException, because a
+    panic in Rust is one."""
     try:
         return action(side)
     except (KeyboardInterrupt, SystemExit):
@@ -67,7 +69,8 @@ def _builtin_classes(error_class: type[BaseException]) -> tuple[str, ...]:
 
 
 def require_same(call: str, reference: object, other: object, *, own_classes: bool = False) -> None:
-    """``own_classes``: exceptions have to be of the very class, else of one in common."""
+    """Raise Difference unless both results are the same. With ``own_classes``, exceptions must be
+    of the same class; otherwise one common base class is enough."""
     if isinstance(reference, Raised) and isinstance(other, Raised):
         is_same = _same_own_class if own_classes else _same_class
         if not is_same(reference, other):
@@ -83,7 +86,8 @@ def _same_own_class(reference: Raised, other: Raised) -> bool:
 
 
 def _same_class(reference: Raised, other: Raised) -> bool:
-    """vLLM's internal checks are no contract; kvoxide answers them with its own classes."""
+    """Return whether both are of the same class. vLLM's internal checks are not a contract, and
+    kvoxide raises its own classes for them."""
     if other.message.startswith(BREAKDOWNS):
         return False
     if reference.classes and reference.classes[0] in INTERNAL_CHECKS:

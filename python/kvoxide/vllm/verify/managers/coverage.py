@@ -1,4 +1,4 @@
-"""What a run of random traffic reached, so that its number of calls means something."""
+"""Counts what a run of random traffic reached, so that its number of calls has a meaning."""
 
 from collections import Counter
 from collections.abc import Iterable

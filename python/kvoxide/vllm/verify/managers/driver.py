@@ -1,4 +1,4 @@
-"""What the harness asks of a manager, in values that two sides can be compared by."""
+"""The calls that the harness makes on a manager. Their results are values that can be compared."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ STATS_FIELDS = (
 
 @dataclass(frozen=True)
 class NewRequest:
-    """``block_hashes``, where given, replace hashing on the side that takes ready-made hashes. An
-    image begins at each token that is a multiple of ``image_interval``, unless that is 0."""
+    """The arguments of a new request. If given, ``block_hashes`` replace hashing on the side that
+    takes ready-made hashes. An image begins at each token that is a multiple of ``image_interval``,
+    unless that is 0."""
 
     request_id: str
     prompt: list[int]
@@ -62,7 +63,8 @@ class Hit:
 
 @dataclass(frozen=True)
 class Demand:
-    """Arguments of ``get_num_blocks_to_allocate``; ``with_hit``: for the last look-up's blocks."""
+    """Arguments of ``get_num_blocks_to_allocate``. ``with_hit`` passes the last look-up's
+    blocks."""
 
     num_tokens: int
     with_hit: bool
@@ -75,7 +77,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Arguments of ``allocate_slots``; ``hit_form`` says which blocks stand for the hit."""
+    """Arguments of ``allocate_slots``. ``hit_form`` says how the hit's blocks are passed."""
 
     num_new_tokens: int
     num_new_computed_tokens: int = 0
@@ -92,7 +94,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Copies:
-    """Blocks that the worker copies, and those that are kept until it has."""
+    """Blocks that the worker copies, and blocks that are kept until it has copied them."""
 
     pairs: list[tuple[int, int]]
     kept: list[int]
@@ -100,7 +102,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class Events:
-    """``unordered`` are ranges of events whose order vLLM leaves open."""
+    """Events. ``unordered`` are ranges of events whose order vLLM leaves open."""
 
     events: list[Event]
     unordered: list[tuple[int, int]]
@@ -108,7 +110,7 @@ class Events:
 
 @dataclass(frozen=True)
 class TableViews:
-    """The same block table, as each method that shows it does."""
+    """The same block table, as each method shows it."""
 
     for_computed_tokens: BlockIds
     selected: BlockIds | None
@@ -144,8 +146,8 @@ class HitViews:
 
 @dataclass(frozen=True)
 class Inside:
-    """What only managers with vLLM's interface show; ``callbacks``, and calls of methods that were
-    wrapped, since it was last asked."""
+    """State that only managers with vLLM's interface show. ``callbacks`` and ``wrapped_calls`` are
+    the calls since it was last read."""
 
     further_hashes: dict[int, set[bytes]]
     num_keys: int
@@ -158,7 +160,8 @@ class Inside:
 
 @dataclass(frozen=True)
 class Index:
-    """The mapping inside the pool's index, by each way to read it; ``found``: one key's blocks."""
+    """The mapping inside the pool's index, read in each possible way. ``found`` has one key's
+    blocks."""
 
     items: dict[bytes, list[int]]
     num_values: int
@@ -167,7 +170,7 @@ class Index:
 
 
 class Driver(Protocol):
-    """One side. Blocks of a look-up, popped, held or taken blocks stay with the driver."""
+    """One side. It keeps the blocks of a look-up, and blocks that were popped, held or taken."""
 
     has_vllm_interface: bool
 
@@ -223,7 +226,7 @@ class Driver(Protocol):
 
 
 class InsideDriver(Driver, Protocol):
-    """A side whose manager has vLLM's interface, attributes of pool and coordinator included."""
+    """A side whose manager has vLLM's interface, including attributes of pool and coordinator."""
 
     def inside(self) -> Inside: ...
     def hit_views(self, request_id: str) -> HitViews: ...

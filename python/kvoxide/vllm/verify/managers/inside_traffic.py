@@ -1,4 +1,4 @@
-"""Draws misuses, and what only managers with vLLM's interface are asked."""
+"""Draws misuses, and calls that only managers with vLLM's interface have."""
 
 import random
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class InsideTraffic:
         return self._rng.choice(misuses)(model.request_id)
 
     def misuse_for_good(self, world: World) -> Operation | None:
-        """What vLLM answers halfway through its work, which ends a scenario."""
+        """Draw a call at which vLLM raises halfway through its work. It ends a scenario."""
         model = self._pick(world.requests.values())
         if model is None or self._chance(0.3):
             return self._rng.choice((EvictBeyond, UnpinTwice))()

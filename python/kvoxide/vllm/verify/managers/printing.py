@@ -1,4 +1,4 @@
-"""A difference as JSON that a person can read and a command can replay."""
+"""Prints a difference as JSON that a person can read and a command can replay."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def _fields(instance: object) -> "tuple[dataclasses.Field[Any], ...]":
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """Long lists one element per line, everything else on one line."""
+    """Return JSON with one element of a long list per line, and everything else on one line."""
     members = (f" {json.dumps(key)}: {_member_text(value)}" for key, value in document.items())
     return "{\n" + ",\n".join(members) + "\n}"
 
@@ -37,7 +37,7 @@ def _member_text(value: object) -> str:
 
 
 def where_unequal(reference: object, other: object) -> tuple[object, object]:
-    """Both results, cut down to what differs."""
+    """Return both results, reduced to the parts that differ."""
     if dataclasses.is_dataclass(reference) and type(reference) is type(other):
         return where_unequal(_values_of(reference), _values_of(other))
     if isinstance(reference, dict) and isinstance(other, dict):
@@ -61,7 +61,7 @@ def _unequal_members(
 
 
 def readable(value: object) -> object:
-    """``value`` as JSON, with hashes cut to what tells them apart."""
+    """Return ``value`` as JSON, with hashes cut to the part that distinguishes them."""
     if isinstance(value, bytes):
         return f"{value[:SHOWN_BYTES].hex()}~{value[-4:].hex()}"
     if dataclasses.is_dataclass(value):

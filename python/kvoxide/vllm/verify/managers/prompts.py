@@ -66,7 +66,7 @@ class PromptFamily:
         return prompt
 
     def draw_echo(self) -> Segments:
-        """Return a prefix of one of two streams, on which the output will go on."""
+        """Return a prefix of one of two streams. The output continues this stream."""
         return (Segment(self._rng.choice(ECHOED_STREAMS), 0, self._draw_length()),)
 
     def _draw(self) -> Segments:

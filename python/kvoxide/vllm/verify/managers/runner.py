@@ -23,7 +23,7 @@ ENDED = "traffic ended by an exception"
 
 @dataclass(frozen=True)
 class Sides:
-    """vLLM's manager, and the one that is to be the same."""
+    """vLLM's manager, and the manager that must behave in the same way."""
 
     reference: MakeDriver
     other: MakeDriver
@@ -31,7 +31,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Everything that is needed to see a difference again."""
+    """Everything that is needed to reproduce a difference."""
 
     scenario: Scenario
     operations: tuple[Operation, ...]
@@ -54,7 +54,7 @@ class Reproduction:
 
 
 class DifferenceFound(Exception):
-    """``coverage`` is what was the same before."""
+    """A difference. ``coverage`` is what was compared without a difference before."""
 
     def __init__(self, reproduction: Reproduction, coverage: Coverage) -> None:
         super().__init__(str(reproduction.difference))
@@ -76,9 +76,12 @@ def play_random(
 def play(
     scenario: Scenario, sides: Sides, num_calls: int, calls_per_check: int | None = None
 ) -> Coverage:
-    """Random traffic in one scenario, from its beginning again after an exception; raises
-    DifferenceFound with the operations since the last beginning. Results are compared after every
-    call, the whole state after every ``calls_per_check``, by default as the pool's size allows."""
+    """Play random traffic in one scenario. Begin the scenario again after an exception.
+
+    Results are compared after every call. The whole state is compared after every
+    ``calls_per_check``; the default depends on the pool's size. Raises DifferenceFound with the
+    operations since the last beginning.
+    """
     coverage = Coverage()
     coverage.note_scenario(scenario)
     is_ended = True
@@ -100,7 +103,7 @@ def play(
 
 
 def _play_traffic(world: World, traffic: Traffic, played: list[Operation], num_calls: int) -> bool:
-    """Return whether an exception ended it."""
+    """Play operations until the calls are used up. Return whether an exception ended it."""
     try:
         while world.num_calls < num_calls and len(played) < num_calls * OPERATIONS_PER_CALL:
             operation = installed.fitted(traffic.next(world))
@@ -121,7 +124,8 @@ def _run(operation: Operation, world: World) -> None:
 def play_recorded(
     scenario: Scenario, operations: Sequence[Operation], sides: Sides
 ) -> Difference | None:
-    """Operations that make no sense where they stand are skipped."""
+    """Play recorded operations, and return the difference. Operations that make no sense in their
+    place are skipped."""
     try:
         world = _make_world(scenario, sides, calls_per_check=1)
         for operation in operations:
@@ -148,7 +152,8 @@ def recording_from_json(text: str) -> tuple[Scenario, list[Operation]]:
 
 
 def recording_from(fields: dict[str, Any]) -> tuple[Scenario, list[Operation]]:
-    """Raises KeyError, TypeError or ValueError for what is no recording."""
+    """Return the scenario and operations of a recording. Raises KeyError, TypeError or ValueError
+    for anything else."""
     scenario = installed.fitted(Scenario.from_json(fields["scenario"]))
     operations = [operation_from_json(operation) for operation in fields["operations"]]
     return scenario, [installed.fitted(operation) for operation in operations]

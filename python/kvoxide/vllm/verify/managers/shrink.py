@@ -26,7 +26,8 @@ PLAIN: tuple[dict[str, Any], ...] = (
 
 
 def shrink(found: Reproduction, sides: Sides, seconds: float = SECONDS) -> Reproduction:
-    """``found`` itself where playing it again shows no difference (a fault with a memory)."""
+    """Return a smaller reproduction, or ``found`` itself if playing it again shows no difference.
+    This happens if a fault depends on earlier scenarios."""
     shrinker = _Shrinker(found, sides, time.monotonic() + seconds)
     if not shrinker.try_smaller(found.scenario, found.operations):
         return found
@@ -50,7 +51,8 @@ class _Shrinker:
                 size //= 2
 
     def _drop_runs_of(self, size: int) -> bool:
-        """From the end, where what follows the cause of a difference stands."""
+        """Drop runs of operations, from the end on, because operations after the cause of a
+        difference are there."""
         dropped = False
         for start in reversed(range(0, len(self.smallest.operations), size)):
             operations = self.smallest.operations

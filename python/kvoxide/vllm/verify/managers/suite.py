@@ -1,4 +1,4 @@
-"""KV cache managers as a suite of the verification: kvoxide's adapter beside vLLM's own."""
+"""The suite of the verification that compares kvoxide's adapter with vLLM's own manager."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Draws the next operation from a seed and from what the model of the scheduler has seen so far."""
+"""Draws the next operation from a seed and from the state of the scheduler's model."""
 
 import random
 from collections import deque
@@ -46,8 +46,8 @@ Draw: TypeAlias = Callable[[World], Operation | None]
 
 
 class Traffic:
-    """``beginning`` tells several in one scenario apart; ``with_inside``: also calls that only
-    managers with vLLM's interface have."""
+    """Draws the operations of one scenario. ``beginning`` distinguishes several runs of it.
+    ``with_inside`` also draws calls that only managers with vLLM's interface have."""
 
     def __init__(
         self, scenario: Scenario, beginning: int = 0, *, with_inside: bool = False
@@ -64,7 +64,8 @@ class Traffic:
         self._draws, self._weights = self._weighted_draws(with_inside)
 
     def _weighted_draws(self, with_inside: bool) -> tuple[list[Draw], list[float]]:
-        """Weights vary between scenarios: each kind is sometimes rare, sometimes frequent."""
+        """Return the draws and their weights. Weights vary between scenarios: each kind is
+        sometimes rare, sometimes frequent."""
         inside = InsideTraffic(self._rng, self._scenario)
         weighted: list[tuple[Draw, float]] = [
             (self._submit, 8),
@@ -129,7 +130,8 @@ class Traffic:
         return self._rng.choices(self._draws, self._weights)[0](world)
 
     def _make_room(self, world: World) -> Iterator[Operation]:
-        """vLLM preempts the newest running request when a running one gets no slots."""
+        """Yield operations that free blocks. vLLM preempts the newest running request when a
+        running one gets no slots."""
         refused = world.requests.get(world.last_refused or "")
         world.last_refused = None
         running = [r for r in world.holders if r.status == "RUNNING"]
@@ -146,8 +148,8 @@ class Traffic:
             yield Finish(running[0].request_id, self._deferred())
 
     def _until_it_fits(self, refused: RequestModel, newest: RequestModel) -> Iterator[Operation]:
-        """Yield a state that was reserved by a call that failed belongs to no request that runs
-        on."""
+        """Yield operations until the refused request fits or is preempted. Otherwise a request
+        could continue with a state that a failed call reserved."""
         yield Preempt(newest.request_id, self._deferred(), self._chance(0.3))
         if newest is not refused:
             yield Advance(refused.request_id, self._chunk())
@@ -179,20 +181,22 @@ class Traffic:
         return self._rng.choice((0, longest, self._rng.randint(1, longest)))
 
     def _image_interval(self) -> int:
-        """Prompts of a scenario agree on it: else the same tokens would be other images."""
+        """Return an interval. All prompts of a scenario have the same one; otherwise the same
+        tokens would be other images."""
         if not self._style.image_share or not self._chance(self._style.image_share):
             return 0
         return 2 * self._scenario.hash_block_size + 3
 
     def _request_id(self, world: World) -> str:
-        """Return an id may come again once its request is gone."""
+        """Return a new id, or sometimes the id of a request that has ended."""
         earlier = f"r{self._rng.randint(1, self._num_submitted)}"
         if self._chance(0.2) and earlier not in world.requests:
             return earlier
         return f"r{self._num_submitted}"
 
     def _output_after(self, prompt: Segments) -> tuple[int, int]:
-        """Outputs that go on as the prompt ends make requests meet in the same blocks."""
+        """Return where an output begins. Outputs that continue the prompt make requests meet in the
+        same blocks."""
         if self._style.echoes or self._chance(0.5):
             stream, start, length = prompt[-1]
             return stream, start + length
@@ -227,8 +231,8 @@ class Traffic:
         )
 
     def _is_free_this_step(self, world: World, model: RequestModel) -> bool:
-        """Return a step has one chunk of a request; it matters where states are copied between
-        chunks."""
+        """Return whether this step may still have a chunk of the request. With states, a step has
+        only one, because states are copied between chunks."""
         return not self._scenario.aligns_states or model.request_id not in world.scheduled
 
     def _hit_form(self) -> HitForm:

@@ -1,4 +1,4 @@
-"""Two managers under one model of a scheduler; each call goes to both and is compared."""
+"""Two managers and one model of a scheduler. Each call goes to both managers and is compared."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class BothRaised(Exception):
 
 @dataclass
 class Step:
-    """Tokens of a request that run on the device: ``samples`` if it yields tokens."""
+    """Tokens of a request that run on the device. ``samples`` is whether the step yields tokens."""
 
     num_tokens: int
     num_draft_tokens: int
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass
 class RequestModel:
-    """What the scheduler knows of a request."""
+    """The scheduler's knowledge of a request."""
 
     request_id: str
     prompt: Segments
@@ -78,7 +78,7 @@ class RequestModel:
 
     @property
     def prefill_end(self) -> int:
-        """Where the prefill ends, outputs of a preempted request included."""
+        """The end of the prefill, including outputs of a preempted request."""
         return max(self.num_prompt_tokens, self.num_tokens - 1)
 
     @property
@@ -95,8 +95,8 @@ class RequestModel:
         return (*self.prompt, output)
 
     def preempt(self, drops_output: bool) -> None:
-        """Set the request back to its start. The steps in flight are stale; their tokens are
-        dropped too with ``drops_output``."""
+        """Set the request back to its start. The steps in flight are stale; with ``drops_output``,
+        their tokens are dropped too."""
         self.status = "PREEMPTED"
         self.num_computed_tokens = 0
         self.num_output_placeholders = 0
@@ -157,7 +157,7 @@ class World:
 
     @property
     def some_cached_block(self) -> int | None:
-        """Cached when the state was last compared."""
+        """A block that was cached when the state was last compared."""
         hashes = self._last_state.block_hashes if self._last_state else []
         return next((i for i, block_hash in enumerate(hashes) if block_hash is not None), None)
 
@@ -167,14 +167,14 @@ class World:
 
     @property
     def are_both_vllms_own(self) -> bool:
-        """Whether vLLM's own manager is on both sides by now."""
+        """Whether both sides have vLLM's own manager by now."""
         return all(side.is_vllms_own() for side in self._sides)  # type: ignore[attr-defined]
 
     def num_free_blocks(self) -> int:
         return self._sides[0].num_free_blocks()
 
     def call(self, name: str, action: Callable[[Driver], T]) -> T:
-        """Return one call on both sides; raises Difference, or BothRaised."""
+        """Make one call on both sides, and return its result. Raises Difference, or BothRaised."""
         result = self._call(name, action)
         if isinstance(result, Raised):
             self.coverage.seen[f"both raised {result.classes[0]}"] += 1
@@ -182,19 +182,19 @@ class World:
         return result
 
     def call_for(self, request: RequestModel, name: str, action: Callable[[Driver], T]) -> T:
-        """Return a call that reads ``request``, whose attributes are written first."""
+        """Make a call that reads ``request``, after writing its attributes."""
         progress = request.progress
         for side in self._sides:
             side.set_progress(request.request_id, progress)
         return self.call(name, action)
 
     def call_inside(self, name: str, action: Callable[[InsideDriver], T]) -> T:
-        """Return a call that only managers with vLLM's interface have."""
+        """Make a call that only managers with vLLM's interface have."""
         return self.call(name, action)  # type: ignore[arg-type]
 
     def call_refused(self, name: str, action: Callable[[Driver], object]) -> None:
-        """A misuse: both sides raise, and the other one stays as it was. Raises BothRaised where
-        vLLM itself was changed by then."""
+        """Make a call that is a misuse. If both sides raise, kvoxide's must stay unchanged. Raises
+        BothRaised if the call changed vLLM's own side."""
         reference, other = self._sides
         self.check_state(f"before {name}")
         before, other_before = self._everything(reference), self._everything(other)
@@ -273,7 +273,7 @@ class World:
             self.coverage.seen["blocks that lost their hash"] += lost
 
     def submit(self, request: RequestModel, new_request: NewRequest) -> None:
-        """A ready-made request takes its hashes from vLLM's side."""
+        """Submit a request. A request with ready-made hashes takes them from vLLM's side."""
         reference, other = self._sides
         hashes = reference.new_request(new_request)
         if self.scenario.ready_made_hashes:

@@ -1,6 +1,7 @@
-"""vLLM's own scheduler over vLLM's manager and over kvoxide's, on the same requests, step by step.
+"""Runs vLLM's own scheduler over vLLM's manager and over kvoxide's, on the same requests, step by
+step.
 
-A :mod:`~kvoxide.vllm.verify.schedulers.plan` is a model's groups and a server's settings;
-:mod:`~kvoxide.vllm.verify.schedulers.comparison` runs two schedulers of one plan, each a
-:mod:`~kvoxide.vllm.verify.schedulers.side`.
+A :mod:`~kvoxide.vllm.verify.schedulers.plan` has a model's groups and a server's settings.
+:mod:`~kvoxide.vllm.verify.schedulers.comparison` runs two schedulers of one plan, each of which is
+a :mod:`~kvoxide.vllm.verify.schedulers.side`.
 """

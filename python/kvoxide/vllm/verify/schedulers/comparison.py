@@ -1,4 +1,4 @@
-"""Two schedulers of one plan; each call goes to both, and what they show is compared."""
+"""Two schedulers of one plan. Each call goes to both, and their visible state is compared."""
 
 import random
 import traceback
@@ -29,7 +29,7 @@ class Difference(Exception):
 
 
 class Ended(Exception):
-    """Both raised the same, after which the state of vLLM's scheduler is undefined."""
+    """Both raised the same exception. The state of vLLM's scheduler is undefined from here on."""
 
 
 class Comparison:
@@ -100,7 +100,7 @@ class Comparison:
             self.seen["abort"] += 1
 
     def _remember(self, request_id: str) -> None:
-        """Later prompts may go on where the output ended."""
+        """Remember where the output ended, because later prompts may continue there."""
         request = self._requests[request_id]
         stream, start, length = self._known[request_id][-1]
         longest = self._plan.scenario.max_model_len - 1 - request.num_prompt_tokens
@@ -196,7 +196,7 @@ class Comparison:
 
 
 class Raised(Exception):
-    """Two of the same class are equal."""
+    """An exception. Two of the same class are equal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Raised) and self.args[:1] == other.args[:1]

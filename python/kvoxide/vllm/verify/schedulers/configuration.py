@@ -1,6 +1,6 @@
-"""vLLM's configuration, as far as its scheduler reads it.
+"""vLLM's configuration, with the values that its scheduler reads.
 
-Only values: the real classes ask for a model's files.
+It has only values, because the real classes need a model's files.
 """
 
 from types import SimpleNamespace

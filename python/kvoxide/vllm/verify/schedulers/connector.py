@@ -19,9 +19,10 @@ class NotedCalls(KVConnectorMetadata):  # type: ignore[misc]
 
 
 class RandomConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """What it has depends on the request and how often it was preempted, not on when it is asked.
+    """Its tokens of a request depend on the request and on how often it was preempted, not on the
+    time of the call.
 
-    ``loading`` and ``sending`` are requests that wait for the worker to say that it is done.
+    ``loading`` and ``sending`` are requests that wait until the worker has finished.
     """
 
     def __init__(self, plan: Plan, vllm_config: Any, kv_cache_config: Any) -> None:

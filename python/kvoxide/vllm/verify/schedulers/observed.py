@@ -1,4 +1,4 @@
-"""What is compared: outputs of a scheduler as plain values, without times."""
+"""The compared values: outputs of a scheduler as plain values, without times."""
 
 import dataclasses
 import enum
@@ -14,7 +14,8 @@ NOT_COMPARED = frozenset(
 
 
 def plain(value: Any) -> Any:
-    """Lists, dicts and numbers; a set is a sorted list, an object the dict of its fields."""
+    """Return lists, dicts and numbers. A set becomes a sorted list, an object the dict of its
+    fields."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     if isinstance(value, dict):
@@ -31,8 +32,8 @@ def plain(value: Any) -> Any:
 
 
 def plain_events(events: list[Any]) -> list[Any]:
-    """Return the hashes of a block with several leave vLLM's pool in no order: runs of removals are
-    sorted."""
+    """Return events as plain values, with runs of removals sorted. If a block has several hashes,
+    they leave vLLM's pool in no order."""
     runs = itertools.groupby(map(plain, events), key=_is_removal)
     return [
         event

@@ -1,4 +1,4 @@
-"""What one run of two schedulers is made of: a model's groups and a server's settings."""
+"""The input of one run of two schedulers: a model's groups and a server's settings."""
 
 import random
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kvoxide.vllm.verify.managers.scenarios import Scenario, random_scenario
 
 @dataclass(frozen=True)
 class Plan:
-    """``scenario`` are the groups and what the manager is constructed with."""
+    """``scenario`` has the groups and the arguments of the manager."""
 
     seed: int
     scenario: Scenario

@@ -1,4 +1,4 @@
-"""One scheduler of the two: vLLM's own, over one manager class or the other."""
+"""One of the two schedulers: vLLM's own, over one manager class or the other."""
 
 import logging
 from collections.abc import Callable
@@ -25,7 +25,7 @@ MANAGERS: tuple[Any, Any] = (KVCacheManager, KvoxideManager)
 
 
 class NoGrammar:
-    """Stands for vLLM's structured output, which no request asks for."""
+    """Replaces vLLM's structured output, which no request uses."""
 
     def accept_tokens(self, *_: object) -> bool:
         return True
@@ -68,11 +68,11 @@ class Side:
             )
 
     def create_connector(self, **_: object) -> RandomConnector | None:
-        """In place of vLLM's factory of connectors."""
+        """Replace vLLM's factory of connectors."""
         return self.connector
 
     def publish(self, batch: Any) -> None:
-        """In place of vLLM's publisher of events."""
+        """Replace vLLM's publisher of events."""
         self.published.extend(batch.events)
 
     def add(self, new_request: NewRequest, arrival: int, priority: int) -> None:
@@ -85,7 +85,8 @@ class Side:
         self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
 
     def reset(self, *, running: bool) -> bool:
-        """False also where vLLM raises after it has preempted every request that runs."""
+        """Reset the prefix cache, and return whether it was reset. Return False also if vLLM raises
+        after it has preempted every running request."""
         try:
             return bool(self.scheduler.reset_prefix_cache(reset_running_requests=running))
         except RuntimeError:

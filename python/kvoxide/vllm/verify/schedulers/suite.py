@@ -1,4 +1,5 @@
-"""vLLM's scheduler as a suite of the verification: over kvoxide's manager and over vLLM's own."""
+"""The suite of the verification that runs vLLM's scheduler over kvoxide's manager and over vLLM's
+own."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The model and the workers: what a step yields, drawn from a seed."""
+"""The model and the workers. The results of a step are drawn from a seed."""
 
 import random
 from collections.abc import Iterable
@@ -12,7 +12,8 @@ from kvoxide.vllm.verify.schedulers.plan import Plan
 
 @dataclass(frozen=True)
 class Sampled:
-    """Of one step: tokens of each request, drafts for the next step, and finished transfers."""
+    """The results of one step: tokens of each request, drafts for the next step, and finished
+    transfers."""
 
     tokens: dict[str, list[int]]
     drafts: dict[str, list[int]] = field(default_factory=dict)
@@ -21,7 +22,8 @@ class Sampled:
     sent: frozenset[str] = frozenset()
 
     def for_scheduler(self) -> ModelRunnerOutput:
-        """Anew for each side: a scheduler changes the lists that it is given."""
+        """Create the output anew for each side, because a scheduler changes the lists that it
+        gets."""
         request_ids = list(self.tokens)
         return ModelRunnerOutput(
             req_ids=request_ids,
@@ -55,7 +57,8 @@ class Worker:
     def step(
         self, num_drafts: dict[str, int], loading: Iterable[str], sending: Iterable[str]
     ) -> Sampled:
-        """``num_drafts``: of each request that ran, or -1 where its prefill goes on."""
+        """Draw the results of a step. ``num_drafts`` has the drafts of each request that ran, or -1
+        if its prefill continues."""
         received = frozenset(r for r in loading if self._rng.random() < 0.4)
         return Sampled(
             tokens={r: self._sample(r, drafts) for r, drafts in num_drafts.items()},

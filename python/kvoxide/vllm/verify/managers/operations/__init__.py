@@ -1,9 +1,9 @@
-"""What is done to the managers, as data.
+"""The operations on the managers, as data.
 
-:mod:`.requests` is a scheduler's work, :mod:`.pool` that of other holders of blocks,
-:mod:`.inside` what only vLLM's interface offers, :mod:`.surface` the pool's own attributes,
-:mod:`.wrapped` methods and fields that other code replaces.
-They are made of the calls in :mod:`.calls`; :mod:`.operation` is what they have in common.
+:mod:`.requests` has a scheduler's work, :mod:`.pool` the work of other holders of blocks, and
+:mod:`.inside` calls that only vLLM's interface has. :mod:`.surface` uses the pool's own attributes.
+:mod:`.wrapped` replaces methods and fields, as other code may. All of them use the calls in
+:mod:`.calls`. :mod:`.operation` has their common base.
 """
 
 from kvoxide.vllm.verify.managers.operations.operation import Operation, operation_from_json

@@ -1,4 +1,4 @@
-"""The calls that operations are made of: on both sides, with the model kept up to date."""
+"""The calls that operations consist of. They go to both sides and keep the model up to date."""
 
 from kvoxide.vllm.verify.managers.driver import Allocation, BlockIds, Demand, Hit
 from kvoxide.vllm.verify.managers.world import RequestModel, Step, World
@@ -19,7 +19,8 @@ def look_up(world: World, model: RequestModel, max_hit: int | None, for_connecto
 
 
 def longest_look_up(world: World, model: RequestModel) -> int:
-    """vLLM reads past the end of the hashes where a bound exceeds them."""
+    """Return the longest allowed look-up. vLLM reads past the end of the hashes if a bound exceeds
+    them."""
     num_hashed = len(model.block_hashes) * world.scenario.hash_block_size
     return max(num_hashed, model.num_tokens - 1)
 

@@ -1,4 +1,4 @@
-"""Where the scheduler ends a chunk of a prefill, so that a state can be cached there."""
+"""Finds where the scheduler ends a chunk of a prefill, so that a state can be cached there."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,8 @@ from kvoxide.vllm.verify.managers.world import RequestModel
 
 
 def aligned_chunk(scenario: Scenario, model: RequestModel, start: int, num_tokens: int) -> int:
-    """At most ``num_tokens`` from ``start`` on; 0 never, since a chunk may be less than a block."""
+    """Return the length of a chunk that begins at ``start``, at most ``num_tokens``. It is never 0,
+    because a chunk may be less than a block."""
     if not scenario.aligns_states or start >= model.prefill_end:
         return num_tokens
     size = scenario.state_groups[0].block_size
@@ -55,7 +56,7 @@ def _checkpoint_before(scenario: Scenario, num_tokens: int, unit: int) -> int:
 def _is_kept_within(
     scenario: Scenario, model: RequestModel, start: int, end: int, checkpoint: int
 ) -> bool:
-    """Return whether the worker keeps the state at ``checkpoint`` although the chunk goes on."""
+    """Return whether the worker keeps the state at ``checkpoint`` although the chunk continues."""
     groups: tuple[Group, ...] = scenario.state_groups
     return (
         all(group.num_prefill_checkpoint_blocks > 0 for group in groups)

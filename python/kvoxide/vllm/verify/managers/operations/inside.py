@@ -1,4 +1,4 @@
-"""What only managers with vLLM's interface are asked, and misuses that vLLM answers by raising."""
+"""Calls that only managers with vLLM's interface have, and misuses for which vLLM raises."""
 
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ class FreeIdsAfter(Inside):
 
 @dataclass(frozen=True)
 class HashOfOtherLength(Inside):
-    """A look-up of what cannot be cached."""
+    """A look-up of tokens that cannot be cached."""
 
     num_bytes: int = 1
 
@@ -83,7 +83,7 @@ class UnpinHeld(Inside):
 
 @dataclass(frozen=True)
 class UnpinTwice(Inside):
-    """Misuse: each block once more than it is referenced."""
+    """Misuse: unpin each block once more than it is referenced."""
 
     def is_possible(self, world: World) -> bool:
         return world.num_held > 0
@@ -94,7 +94,7 @@ class UnpinTwice(Inside):
 
 @dataclass(frozen=True)
 class UnpinNotHeld(Inside):
-    """Misuse: the null block."""
+    """Misuse: unpin the null block."""
 
     def run(self, world: World) -> None:
         world.call_refused_inside("unpin_blocks of the null block", lambda d: d.unpin([0]))
@@ -102,7 +102,7 @@ class UnpinNotHeld(Inside):
 
 @dataclass(frozen=True)
 class EvictBeyond(Inside):
-    """Misuse: a block id past the pool behind one inside it."""
+    """Misuse: evict a block id beyond the pool, after one inside it."""
 
     def run(self, world: World) -> None:
         ids = [world.scenario.num_blocks - 1, world.scenario.num_blocks]
@@ -111,7 +111,7 @@ class EvictBeyond(Inside):
 
 @dataclass(frozen=True)
 class SetHashTwice(Inside):
-    """Misuse: a block that has a hash is given one."""
+    """Misuse: give a hash to a block that has one."""
 
     def run(self, world: World) -> None:
         world.check_state("nothing")
@@ -122,8 +122,8 @@ class SetHashTwice(Inside):
 
 @dataclass(frozen=True)
 class HitWhileHolding(InsideOfRequest):
-    """Misuse: a hit for a request that holds blocks. Where there is no room for it either, vLLM
-    may say that first."""
+    """Misuse: a hit for a request that has blocks. If there is no room for the hit either, vLLM may
+    report that first."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return model.holds_blocks and not model.is_stopped
@@ -143,7 +143,7 @@ class HitWhileHolding(InsideOfRequest):
 
 @dataclass(frozen=True)
 class HitFromHeld(InsideOfRequest):
-    """Misuse: blocks as a hit although caching is off, or for fewer groups than there are."""
+    """Misuse: pass blocks as a hit although caching is off, or for too few groups."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return world.num_held > 0 and not model.holds_blocks and not model.is_stopped
@@ -160,7 +160,7 @@ class HitFromHeld(InsideOfRequest):
 
 @dataclass(frozen=True)
 class TruncateUnaligned(InsideOfRequest):
-    """Misuse: a look-up result cut inside a block."""
+    """Misuse: cut a look-up result inside a block."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         look_up(world, model, None, False)
@@ -171,7 +171,7 @@ class TruncateUnaligned(InsideOfRequest):
 
 @dataclass(frozen=True)
 class TruncateFewerGroups(InsideOfRequest):
-    """Misuse: a look-up result without its last group."""
+    """Misuse: cut a look-up result that lacks its last group."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         look_up(world, model, None, False)
@@ -184,7 +184,7 @@ class TruncateFewerGroups(InsideOfRequest):
 
 @dataclass(frozen=True)
 class ZeroUnaligned(InsideOfRequest):
-    """Misuse: zeroing from inside a block."""
+    """Misuse: begin zeroing inside a block."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         inside = world.scenario.scheduler_block_size + 1
@@ -196,7 +196,7 @@ class ZeroUnaligned(InsideOfRequest):
 
 @dataclass(frozen=True)
 class HashesMissing(InsideOfRequest):
-    """Misuse: a look-up longer than the hashes."""
+    """Misuse: look up more tokens than the hashes cover."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         num_hashes = len(model.block_hashes) // 2
@@ -209,8 +209,8 @@ class HashesMissing(InsideOfRequest):
 
 @dataclass(frozen=True)
 class CacheBeyondBlocks(InsideOfRequest):
-    """Misuse: more tokens are to be cached than the request has blocks for. Without events vLLM
-    sometimes takes them for cached; kvoxide refuses."""
+    """Misuse: cache more tokens than the request has blocks for. Without events, vLLM sometimes
+    accepts this; kvoxide refuses it."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return world.scenario.enable_events and model.holds_blocks and not model.is_stopped
@@ -224,7 +224,7 @@ class CacheBeyondBlocks(InsideOfRequest):
 
 @dataclass(frozen=True)
 class UnhashedIds(InsideOfRequest):
-    """Misuse where there are several groups."""
+    """Misuse if there are several groups."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         look_up(world, model, None, False)
@@ -233,7 +233,8 @@ class UnhashedIds(InsideOfRequest):
 
 @dataclass(frozen=True)
 class GroupUnknown(InsideOfRequest):
-    """Misuse: ids of a group that is not there, and of the last one counted from behind."""
+    """Misuse: ask for ids of a group that does not exist, and of the last group by a negative
+    index."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         look_up(world, model, None, False)

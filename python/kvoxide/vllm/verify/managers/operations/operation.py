@@ -1,7 +1,8 @@
-"""What a scheduler does with the manager: each operation is data that can be printed and replayed.
+"""The operations of a scheduler on its manager. Each operation is data that can be printed and
+replayed.
 
-An operation says what is intended; ``run`` fits it to the state that it meets, and ``applies`` says
-whether it makes sense there at all, so that a list of operations still runs with some removed.
+An operation states an intention. ``run`` adapts it to the present state. ``applies`` returns
+whether it makes sense at all. So a list of operations still runs if some are removed.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What else is asked of a manager and its pool, and a few misuses of them."""
+"""Further calls of a manager and its pool, and a few misuses of them."""
 
 from dataclasses import dataclass
 
@@ -43,8 +43,8 @@ class CacheBlocks(OfRequest):
 
 @dataclass(frozen=True)
 class Inspect(OfRequest):
-    """Every method that only shows something of a request. Where states are aligned, the demand
-    that is not capped is more: it reserves a checkpoint."""
+    """Calls every method that only shows something of a request. If states are aligned, it leaves
+    out the uncapped demand, which also reserves a checkpoint."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         show_table(world, model)
@@ -70,7 +70,7 @@ class RecordForZeroing(OfRequest):
 
 @dataclass(frozen=True)
 class CachedBlock(OfRequest):
-    """Ask the pool for the block of one of the request's hashes, and perhaps hold it."""
+    """Reads from the pool the block of one of the request's hashes, and sometimes holds it."""
 
     hash_index: int = 0
     group_ids: tuple[int, ...] = (0,)
@@ -148,7 +148,7 @@ class TakeStats(Operation):
 
 @dataclass(frozen=True)
 class AllocateNothing(OfRequest):
-    """Misuse: no new tokens and nothing computed to take over."""
+    """Misuse: allocate with no new tokens and no computed tokens."""
 
     def run_for(self, world: World, model: RequestModel) -> None:
         nothing = Allocation(num_new_tokens=0)
@@ -157,7 +157,7 @@ class AllocateNothing(OfRequest):
 
 @dataclass(frozen=True)
 class TakeTooMany(Operation):
-    """Misuse: more blocks than are free."""
+    """Misuse: take more blocks than are free."""
 
     def run(self, world: World) -> None:
         too_many = world.num_free_blocks() + 1
@@ -166,7 +166,7 @@ class TakeTooMany(Operation):
 
 @dataclass(frozen=True)
 class EvictOutside(Operation):
-    """Misuse: a block id past the pool."""
+    """Misuse: evict a block id beyond the pool."""
 
     def run(self, world: World) -> None:
         outside = world.scenario.num_blocks
@@ -175,7 +175,7 @@ class EvictOutside(Operation):
 
 @dataclass(frozen=True)
 class TruncateTooLong(OfRequest):
-    """Misuse: a look-up result truncated to more than it has."""
+    """Misuse: truncate a look-up result to more than it has."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return not model.is_stopped

@@ -66,7 +66,7 @@ class Submit(Operation):
 
 @dataclass(frozen=True)
 class LookUp(OfRequest):
-    """A look-up without admission, and what follows from its result."""
+    """Looks up without admission, and makes the calls that follow from the result."""
 
     max_hit: int | None = None
     for_connector: bool = False
@@ -85,7 +85,7 @@ class LookUp(OfRequest):
 
 @dataclass(frozen=True)
 class Admit(OfRequest):
-    """Look up, take over the hit and what the connector has, allocate the first chunk."""
+    """Looks up, takes the hit and the connector's tokens, and allocates the first chunk."""
 
     num_tokens: int = 1
     num_lookahead_tokens: int = 0
@@ -150,7 +150,8 @@ class Admit(OfRequest):
             schedule(model, num_tokens, 0)
 
     def _computed(self, world: World, model: RequestModel) -> tuple[HitForm, int, int, bool]:
-        """What stands for the hit, its tokens, the connector's, and whether they come later."""
+        """Return the form in which the hit is passed, its tokens, the connector's tokens, and
+        whether these load later."""
         hit = self._look_up(world, model, for_connector=self.for_connector)
         if self.hit_form not in ("hit", "padded", "rebuilt"):
             return self.hit_form, 0, *self._external_tokens(world, model, 0)
@@ -176,7 +177,8 @@ class Admit(OfRequest):
         return hit
 
     def _outbid(self, world: World, model: RequestModel, num_hit: int) -> tuple[int, int, bool]:
-        """Return a hit that ends inside a block gives way to a load that reaches further."""
+        """Return the hit, the connector's tokens and whether they load later. A hit that ends
+        inside a block is shortened if a load reaches further."""
         tail = num_hit % world.scenario.scheduler_block_size
         external, load_async = self._external_tokens(world, model, num_hit - tail)
         if not tail:
@@ -222,7 +224,7 @@ class Admit(OfRequest):
 
 @dataclass(frozen=True)
 class FinishLoad(OfRequest):
-    """An async load ends: whole, or with only ``valid_blocks`` scheduler blocks past the hit."""
+    """Ends an async load, whole or with only ``valid_blocks`` scheduler blocks after the hit."""
 
     valid_blocks: int | None = None
 
@@ -254,7 +256,8 @@ class FinishLoad(OfRequest):
 
 @dataclass(frozen=True)
 class Advance(OfRequest):
-    """A running request's next chunk, or its next token and ``num_draft_tokens`` proposed ones."""
+    """Schedules a running request's next chunk, or its next token and ``num_draft_tokens``
+    drafts."""
 
     num_tokens: int = 1
     num_draft_tokens: int = 0
@@ -283,14 +286,15 @@ class Advance(OfRequest):
             schedule(model, num_tokens, max(0, num_tokens - missing))
 
     def _may_draft(self, world: World, model: RequestModel) -> bool:
-        """Return a chunk of a prefill has no drafts; a state would be kept past the hashes."""
+        """Return whether drafts may follow. A chunk of a prefill has none, because a state would be
+        kept beyond the hashes."""
         is_decoding = model.num_computed_tokens >= model.prefill_end
         return is_decoding or not world.scenario.aligns_states
 
 
 @dataclass(frozen=True)
 class Settle(OfRequest):
-    """The output of a request's oldest step arrives."""
+    """Processes the output of a request's oldest step."""
 
     num_accepted_tokens: int = 0
     cache: bool = True

@@ -1,4 +1,4 @@
-"""What the scheduler does around a step: its copies and offloads go to the worker."""
+"""The scheduler's work between steps: it passes copies and offloads to the worker."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from kvoxide.vllm.verify.managers.world import RequestModel, World
 
 @dataclass(frozen=True)
 class NextStep(Operation):
-    """A step's copies and offloads are taken, and the next one begins. Kept blocks are released
-    then, or later by ReleaseCopied."""
+    """Takes a step's copies and offloads, and begins the next step. Kept blocks are released then,
+    or later by ReleaseCopied."""
 
     deferred: bool = False
     without_taking: bool = False

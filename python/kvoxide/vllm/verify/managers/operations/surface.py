@@ -1,4 +1,4 @@
-"""What tests and connectors do to the pool's own attributes."""
+"""Uses of the pool's own attributes by tests and connectors."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from kvoxide.vllm.verify.managers.world import RequestModel, World
 
 @dataclass(frozen=True)
 class IndexViewed(InsideOfRequest):
-    """The mapping inside the pool's index, whole and by one of the request's hashes."""
+    """Reads the mapping inside the pool's index, as a whole and by one of the request's hashes."""
 
     hash_index: int = 0
 
@@ -23,7 +23,7 @@ class IndexViewed(InsideOfRequest):
 
 @dataclass(frozen=True)
 class Starve(InsideOfRequest):
-    """The pool's number of free blocks is set to hardly any, while a request asks for some."""
+    """Sets the pool's number of free blocks to nearly none while a request needs some."""
 
     num_free: int = 0
 

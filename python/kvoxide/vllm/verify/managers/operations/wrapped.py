@@ -1,4 +1,4 @@
-"""Methods and fields of living objects that other code replaces."""
+"""Replaces methods and fields of living objects, as other code may."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ def _check(world: World, after: str) -> None:
 
 @dataclass(frozen=True)
 class WrapMethod(Inside):
-    """A wrapper that notes its calls takes the place of a method, from now on."""
+    """Replaces a method by a wrapper that notes its calls, from now on."""
 
     owner: str
     name: str
@@ -31,7 +31,7 @@ class WrapMethod(Inside):
 
 @dataclass(frozen=True)
 class SetField(Inside):
-    """A field that vLLM reads at each call gets another value."""
+    """Gives another value to a field that vLLM reads at each call."""
 
     owner: str
     name: str

@@ -1,5 +1,5 @@
-"""What code beside vLLM's scheduler writes into a manager: the free queue, block tables, and how
-many blocks of a request count as cached."""
+"""Writes to a manager that code other than vLLM's scheduler makes: to the free queue, to block
+tables, and to the number of a request's cached blocks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from kvoxide.vllm.verify.managers.world import RequestModel, World
 
 @dataclass(frozen=True)
 class TakeByHand(Inside):
-    """Blocks as the pool takes them: out of the queue, out of the cache, referenced."""
+    """Takes blocks as the pool does: out of the queue and out of the cache, with a reference."""
 
     num_blocks: int
     one_by_one: bool = False
@@ -26,7 +26,7 @@ class TakeByHand(Inside):
 
 @dataclass(frozen=True)
 class HoldByHand(Inside):
-    """A free block leaves the middle of the queue and is referenced, before or after."""
+    """Takes a free block out of the middle of the queue, and references it before or after that."""
 
     block_id: int
     counts_first: bool = False
@@ -38,7 +38,8 @@ class HoldByHand(Inside):
 
 @dataclass(frozen=True)
 class ReleaseByHand(Inside):
-    """Blocks lose their references and are put into the queue, at its end or its front."""
+    """Removes the references of blocks, and puts the blocks into the queue, at its end or its
+    front."""
 
     to_front: bool = False
     one_by_one: bool = False
@@ -53,7 +54,7 @@ class ReleaseByHand(Inside):
 
 @dataclass(frozen=True)
 class Requeue(Inside):
-    """Blocks are taken out of the queue and put back."""
+    """Takes blocks out of the queue and puts them back."""
 
     num_blocks: int
     to_front: bool = False
@@ -84,7 +85,7 @@ class _OfTable(InsideOfRequest):
 
 @dataclass(frozen=True)
 class CutAndRegrow(_OfTable):
-    """The end of a table is given back, and as many new blocks take its place."""
+    """Releases the end of a table, and puts as many new blocks in its place."""
 
     def write(self, driver: InsideDriver, model: RequestModel, group: int) -> object:
         table = _Table(driver, model.request_id, group)
@@ -100,7 +101,7 @@ class CutAndRegrow(_OfTable):
 
 @dataclass(frozen=True)
 class CutDrafts(_OfTable):
-    """Blocks behind what is computed are given back and not replaced."""
+    """Releases blocks after the computed tokens, without replacement."""
 
     def write(self, driver: InsideDriver, model: RequestModel, group: int) -> object:
         table = _Table(driver, model.request_id, group)
@@ -113,7 +114,7 @@ class CutDrafts(_OfTable):
 
 @dataclass(frozen=True)
 class ReplaceBlock(_OfTable):
-    """Another block takes the place of one that the request writes to."""
+    """Puts another block in the place of one that the request writes to."""
 
     def write(self, driver: InsideDriver, model: RequestModel, group: int) -> object:
         table = _Table(driver, model.request_id, group)
@@ -129,7 +130,7 @@ class ReplaceBlock(_OfTable):
 
 @dataclass(frozen=True)
 class RotateOwn(_OfTable):
-    """Blocks that the request writes to change places."""
+    """Exchanges the positions of blocks that the request writes to."""
 
     def write(self, driver: InsideDriver, model: RequestModel, group: int) -> object:
         table = _Table(driver, model.request_id, group)
@@ -145,7 +146,7 @@ class RotateOwn(_OfTable):
 
 @dataclass(frozen=True)
 class PreemptByHand(InsideOfRequest):
-    """A request loses its tables and what is cached for it, and its blocks are given back later."""
+    """Removes a request's tables and its count of cached blocks, and releases its blocks later."""
 
     def fits(self, world: World, model: RequestModel) -> bool:
         return model.holds_blocks and model.status == "RUNNING" and not model.is_stopped

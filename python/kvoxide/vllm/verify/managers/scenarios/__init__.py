@@ -1,4 +1,5 @@
-"""Configurations of a manager: what a scenario is, families of random ones, and how one is used."""
+"""Configurations of a manager: the scenario, families of random scenarios, and the style of their
+traffic."""
 
 from kvoxide.vllm.verify.managers.scenarios.families import (
     DEFAULT_FAMILIES,

@@ -30,7 +30,7 @@ def attention_scenario(seed: int) -> Scenario:
 
 
 def local_scenario(seed: int) -> Scenario:
-    """Return the kinds that few models have."""
+    """Return a scenario with kinds of groups that few models have."""
     return _scenario(random.Random(f"local {seed}"), seed, _RARE_ONES_OFTEN)
 
 
@@ -107,7 +107,8 @@ def _draw_group(rng: random.Random, kind: Kind, block_size: int) -> Group:
 
 
 def _circular_buffers(rng: random.Random, block_sizes: list[int]) -> list[Group]:
-    """Now and then, for models that have them beside attention."""
+    """Draw circular buffers in some scenarios, for models that have them in addition to
+    attention."""
     count = rng.choices((0, 1, 2), weights=(86, 10, 4))[0]
     size = rng.choice(block_sizes)
     return [Group("circular_buffer", size, prefix_cacheable=False) for _ in range(count)]
@@ -135,7 +136,8 @@ def _with_bounded_replay(rng: random.Random, groups: list[Group]) -> list[Group]
 
 
 def _fit_chunked_groups(groups: tuple[Group, ...], block_size: int) -> tuple[Group, ...]:
-    """vLLM looks chunked local attention up only at the scheduler's own block size."""
+    """Return chunked local groups with the scheduler's own block size, the only one at which vLLM
+    looks them up."""
     return tuple(
         dataclasses.replace(g, block_size=block_size, window=_round_up(g.window or 1, block_size))
         if g.kind == "chunked_local_attention"
@@ -149,7 +151,7 @@ def _round_up(tokens: int, multiple: int) -> int:
 
 
 def draw_eagle(rng: random.Random, groups: tuple[Group, ...]) -> tuple[bool, tuple[Group, ...]]:
-    """vLLM refuses the EAGLE drop in a chunked local group."""
+    """Draw whether EAGLE is used. vLLM refuses the EAGLE drop in a chunked local group."""
     eligible = [i for i, g in enumerate(groups) if g.kind != "chunked_local_attention"]
     use_eagle = rng.random() < 0.4
     flag_some = rng.random() < 0.6 if use_eagle else rng.random() < 0.1
@@ -163,7 +165,8 @@ def draw_eagle(rng: random.Random, groups: tuple[Group, ...]) -> tuple[bool, tup
 
 
 def draw_hash_lookahead(rng: random.Random, use_eagle: bool) -> int:
-    """vLLM's scheduler uses lookahead hashes instead of the EAGLE drop, never with it."""
+    """Draw the lookahead of hashes. vLLM's scheduler uses lookahead hashes instead of the EAGLE
+    drop, never with it."""
     return 0 if use_eagle or rng.random() < 0.92 else rng.choice((1, 1, 1, 2, 3))
 
 

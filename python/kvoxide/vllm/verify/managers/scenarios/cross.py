@@ -1,4 +1,4 @@
-"""Scenarios of encoder-decoder models: cross attention beside full attention."""
+"""Scenarios of encoder-decoder models: cross attention together with full attention."""
 
 import math
 import random
@@ -9,8 +9,8 @@ from kvoxide.vllm.verify.managers.scenarios.states import draw_block_size, plain
 
 
 def cross_scenario(seed: int) -> Scenario:
-    """Without prefix caching: where it is on, vLLM raises at the first look-up, and kvoxide when it
-    is constructed."""
+    """Return a scenario without prefix caching. With it, vLLM raises at the first look-up, and
+    kvoxide at construction."""
     rng = random.Random(f"cross attention {seed}")
     size = draw_block_size(rng)
     groups = [Group("full_attention", size) for _ in range(rng.choice((1, 1, 2)))]

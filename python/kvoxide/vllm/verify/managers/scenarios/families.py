@@ -21,17 +21,17 @@ from kvoxide.vllm.verify.managers.scenarios.states import (
 
 
 def surface_scenario(seed: int) -> Scenario:
-    """Traffic also reads and writes the pool's own attributes."""
+    """Return a scenario whose traffic also reads and writes the pool's own attributes."""
     return replace(attention_scenario(seed), pokes_at_pool=True)
 
 
 def junction_scenario(seed: int) -> Scenario:
-    """States are cached where prompts part, too."""
+    """Return a scenario in which states are also cached where prompts diverge."""
     return replace(partial_hit_scenario(seed), shared_prefix_checkpoint=True)
 
 
 def written_scenario(seed: int) -> Scenario:
-    """Traffic also writes to the free queue and to block tables."""
+    """Return a scenario whose traffic also writes to the free queue and to block tables."""
     return replace(attention_scenario(seed), writes_by_hand=True)
 
 
@@ -51,7 +51,8 @@ _WRAPPED: Final = (
 
 
 def wrapped_scenario(seed: int) -> Scenario:
-    """Traffic also puts wrappers around methods of living objects and sets their fields."""
+    """Return a scenario whose traffic also wraps methods of living objects and sets their
+    fields."""
     scenario = random.Random(f"wrapped {seed}").choice(_WRAPPED)(seed)
     return replace(scenario, wraps_methods=True)
 
@@ -76,7 +77,7 @@ EVERY_FAMILY: Final = "all"
 
 
 def random_scenario(seed: int, families: Sequence[str] = DEFAULT_FAMILIES) -> Scenario:
-    """Of one of the families, which :data:`EVERY_FAMILY` stands for too."""
+    """Return a random scenario of one of the families. :data:`EVERY_FAMILY` means all of them."""
     names = tuple(FAMILIES) if EVERY_FAMILY in families else families
     family = random.Random(f"family {seed}").choice(names)
     return FAMILIES[family](seed)

@@ -1,4 +1,4 @@
-"""Scenarios of decode context parallelism: blocks of attention are shared by several ranks."""
+"""Scenarios of decode context parallelism: several ranks share blocks of attention."""
 
 import math
 import random
@@ -17,7 +17,8 @@ SHARDED: tuple[Kind, ...] = ("full_attention", "full_attention", "mla_attention"
 
 
 def parallel_scenario(seed: int) -> Scenario:
-    """Attention alone: one group, or several with a draft model's that every rank has."""
+    """Return a scenario of attention alone: one group, or several with a draft model's group that
+    every rank has."""
     rng = random.Random(f"parallel {seed}")
     world_size = rng.choice((2, 4))
     size = rng.choice((1, 2, 4, 4, 8, 16))
@@ -27,7 +28,7 @@ def parallel_scenario(seed: int) -> Scenario:
 
 
 def parallel_state_scenario(seed: int) -> Scenario:
-    """Return every rank has the whole of a state."""
+    """Return a scenario with states. Every rank has the whole of a state."""
     rng = random.Random(f"parallel states {seed}")
     world_size = rng.choice((2, 4))
     size = rng.choice((2, 4, 4, 8))

@@ -28,8 +28,9 @@ HUGE_POOLS = (10_000, 30_000)
 
 @dataclass(frozen=True)
 class Group:
-    """``window`` is the size that the kind needs, in tokens. A Mamba group has the fields from
-    ``mamba_mode`` on; context parallelism leaves a replicated group's blocks as they are."""
+    """A group. ``window`` is the size that the kind needs, in tokens. Only a Mamba group has the
+    fields from ``mamba_mode`` on. Context parallelism does not change a replicated group's
+    blocks."""
 
     kind: Kind
     block_size: int
@@ -87,7 +88,7 @@ class Scenario:
         return any(g.mamba_mode == "align" for g in self.state_groups)
 
     def span_of(self, group: Group) -> int:
-        """Return tokens that a block of the group stands for."""
+        """Return how many tokens a block of the group covers."""
         is_sharded = group.kind != "mamba" and not group.is_replicated
         return group.block_size * (self.dcp_world_size if is_sharded else 1)
 
@@ -97,7 +98,7 @@ class Scenario:
 
     @property
     def replay_window(self) -> int:
-        """Tokens of a hit that bounded replay computes again."""
+        """The tokens of a hit that bounded replay computes again."""
         return max((g.window or 0 for g in self.groups if g.has_bounded_replay), default=0)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Scenarios of models with recurrent states: Mamba groups, alone or beside attention."""
+"""Scenarios of models with recurrent states: Mamba groups, alone or with attention."""
 
 import math
 import random
@@ -22,14 +22,16 @@ class Sizes:
 
 
 def state_scenario(seed: int) -> Scenario:
-    """Hits end where blocks do: hashes are as long as blocks."""
+    """Return a scenario in which hits end where blocks end, because hashes are as long as
+    blocks."""
     rng = random.Random(f"states {seed}")
     size = draw_block_size(rng)
     return _scenario(rng, seed, Sizes(size, size, size), beside_windows=True)
 
 
 def partial_hit_scenario(seed: int) -> Scenario:
-    """Hits may end inside a block of the Mamba groups, which is then copied."""
+    """Return a scenario in which hits may end inside a block of the Mamba groups, which is then
+    copied."""
     rng = random.Random(f"partial hits {seed}")
     unit = rng.choice((1, 2, 4, 4, 8))
     attention = unit * rng.choice((1, 1, 2, 2, 4, 3))
@@ -39,7 +41,8 @@ def partial_hit_scenario(seed: int) -> Scenario:
 
 
 def uncached_state_scenario(seed: int) -> Scenario:
-    """Without prefix caching a state is one block for the whole request."""
+    """Return a scenario without prefix caching, in which a state is one block for the whole
+    request."""
     rng = random.Random(f"uncached states {seed}")
     attention = draw_block_size(rng)
     if rng.random() < 0.2:
@@ -62,7 +65,7 @@ def uncached_state_scenario(seed: int) -> Scenario:
 
 
 def hidden_state_scenario(seed: int) -> Scenario:
-    """Beside the layers' own groups there is one for their hidden states."""
+    """Return a scenario with a group for hidden states in addition to the layers' own groups."""
     rng = random.Random(f"hidden states {seed}")
     scenario = rng.choice((attention_scenario, state_scenario, partial_hit_scenario))(seed)
     (size, *_) = (g.block_size for g in scenario.groups if g.prefix_cacheable)
@@ -129,7 +132,7 @@ def draw_block_size(rng: random.Random) -> int:
 
 
 def _draw_attention(rng: random.Random, block_size: int, *, beside_windows: bool) -> list[Group]:
-    """Windows ask for hits that end where blocks do."""
+    """Draw attention groups. With windows, hits must end where blocks end."""
     count = rng.choices((0, 1, 2), weights=(15, 65, 20))[0]
     kinds: list[Kind] = ["full_attention", "full_attention", "mla_attention"]
     groups = [Group(rng.choice(kinds), block_size, layout=index) for index in range(count)]

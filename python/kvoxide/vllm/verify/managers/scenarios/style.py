@@ -1,4 +1,4 @@
-"""How a scenario's scheduler drives its manager."""
+"""Draws how a scenario's scheduler uses its manager."""
 
 import random
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from kvoxide.vllm.verify.managers.scenarios.scenario import Scenario
 
 @dataclass(frozen=True)
 class Style:
-    """Drawn once per scenario."""
+    """The settings of the traffic, drawn once per scenario."""
 
     num_requests: int
     num_steps_ahead: int
@@ -56,7 +56,7 @@ def draw_style(rng: random.Random, scenario: Scenario) -> Style:
 
 
 def _with_states(rng: random.Random, scenario: Scenario, style: Style) -> Style:
-    """As many drafts as there are blocks for, and steps that end."""
+    """Return a style with as many drafts as there are blocks for, and with steps that end."""
     num_draft_tokens = max(group.num_speculative_blocks for group in scenario.state_groups)
     if not scenario.aligns_states:
         num_draft_tokens = rng.choice((num_draft_tokens, style.num_draft_tokens))

@@ -1,9 +1,9 @@
-"""The managers that are compared, behind the harness's interface.
+"""The compared managers, each with the harness's interface.
 
-:mod:`~kvoxide.vllm.verify.managers.sides.vllm` is vLLM's own,
+:mod:`~kvoxide.vllm.verify.managers.sides.vllm` has vLLM's own manager,
 :mod:`~kvoxide.vllm.verify.managers.sides.adapter` the one that takes its place.
-:mod:`~kvoxide.vllm.verify.managers.sides.common` asks for what they are asked alike. They need
-vLLM.
+:mod:`~kvoxide.vllm.verify.managers.sides.common` has the calls that are the same for both. They
+need vLLM.
 """
 
 from kvoxide.vllm.verify.managers.sides.adapter import AdapterDriver

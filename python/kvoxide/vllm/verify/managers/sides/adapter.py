@@ -1,4 +1,4 @@
-"""kvoxide's manager for vLLM, with the interface of vLLM's own, behind the harness's interface."""
+"""kvoxide's manager for vLLM, with vLLM's interface, adapted to the harness's interface."""
 
 from kvoxide.vllm.adapter.manager import KVCacheManager
 from kvoxide.vllm.verify.managers.driver import PoolState
@@ -10,7 +10,7 @@ class AdapterDriver(VllmDriver):
 
     @property
     def errors_change_nothing(self) -> bool:  # type: ignore[override]
-        """Not once vLLM's own manager took over."""
+        """Whether errors change nothing. They may once vLLM's own manager took over."""
         return self._is_native
 
     @property

@@ -1,4 +1,5 @@
-"""What all managers are asked alike: those with vLLM's interface, and the standalone one."""
+"""The calls that are the same for all managers: managers with vLLM's interface, and the standalone
+one."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from kvoxide.vllm.verify.managers.driver import (
 
 
 class CommonDriver:
-    """Over ``manager``; ``status_class`` has the states of its requests by name."""
+    """Drives ``manager``. ``status_class`` has the states of its requests by name."""
 
     status_class: Any
 

@@ -1,4 +1,5 @@
-"""vLLM's KVCacheManager, its own or one with the same interface, behind the harness's interface."""
+"""vLLM's KVCacheManager, its own or one with the same interface, adapted to the harness's
+interface."""
 
 import logging
 import os
@@ -25,7 +26,7 @@ from kvoxide.vllm.verify.managers.sides.vllm_config import make_config, make_has
 from kvoxide.vllm.verify.managers.sides.wrappers import Wrappers, plain
 from kvoxide.vllm.verify.reference import require_vllms_manager
 
-# Events then carry whole hashes, as the standalone manager's do.
+# Events then carry whole hashes, as the standalone manager's events do.
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
 logging.getLogger("vllm").setLevel(logging.ERROR)
 
@@ -41,7 +42,7 @@ UNSEEN = (
     "_pending_cow_copies",
     "_producer_partial_tail_reqs",
 )
-"""What a group's manager in vLLM remembers and no method shows."""
+"""Attributes that a group's manager in vLLM has and no method shows."""
 
 _EVENT_TYPES = {
     "BlockStored": "stored",
@@ -51,7 +52,7 @@ _EVENT_TYPES = {
 
 
 class Callbacks:
-    """A metrics collector and a watcher of reused blocks; notes its calls in order."""
+    """A metrics collector and a watcher of reused blocks. It notes its calls in order."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[str, int]] = []
@@ -112,7 +113,7 @@ class VllmDriver(CommonDriver):
             self._watch_removals()
 
     def _watch_removals(self) -> None:
-        """A block's partial-tail hashes leave a Python set, in no particular order."""
+        """Note where a block's partial-tail hashes leave a Python set, in no particular order."""
         emit = self._pool._emit_block_removed_events
 
         def emit_and_note(block_hashes: list[bytes]) -> None:
@@ -162,7 +163,7 @@ class VllmDriver(CommonDriver):
         return block_ids_of(self._pool.free_block_queue.get_all_free_blocks())
 
     def state_digest(self) -> bytes:
-        """Of what ``state`` and ``inside`` leave out."""
+        """Return a digest of the state that ``state`` and ``inside`` leave out."""
         groups = self.manager.coordinator.single_type_managers
         return repr([_unseen_state(group) for group in groups]).encode()
 
@@ -200,8 +201,8 @@ class VllmDriver(CommonDriver):
         }[owner]
 
     def remembered(self) -> object:
-        """What the groups of vLLM's own manager remember of requests with blocks and no method
-        shows. Before vLLM reads what it remembers of other requests, it writes it anew."""
+        """Return state of the groups of vLLM's own manager that no method shows, for requests with
+        blocks. For other requests, vLLM writes this state anew before it reads it."""
         groups = self.manager.coordinator.single_type_managers
         return [
             [_of_holders(group, value) for value in map(plain, _unseen_state(group))]
@@ -276,7 +277,7 @@ class VllmDriver(CommonDriver):
         self._pool.blocks[block_id].set_block_hash(block_hash, 1)
 
     def set_num_free(self, num_blocks: int | None) -> int:
-        """None sets it back to how many are free."""
+        """Set the number of free blocks. None sets it back to the true number."""
         queue = self._pool.free_block_queue
         real = len(queue.get_all_free_blocks())
         queue.num_free_blocks = real if num_blocks is None else num_blocks
@@ -305,7 +306,8 @@ def _of_holders(group: Any, value: Any) -> Any:
 
 
 def _ids_of_key(blocks: Any) -> list[int] | None:
-    """Of the block that has a key, or of its several in their order."""
+    """Return the id of the block that has a key, or the ids of its several blocks in their
+    order."""
     if blocks is None:
         return None
     return list(blocks) if isinstance(blocks, dict) else [blocks.block_id]

@@ -1,4 +1,4 @@
-"""Scenarios and requests in vLLM's classes."""
+"""Converts scenarios and requests to vLLM's classes."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,8 @@ _SEED_VARIABLE = "PYTHONHASHSEED"
 
 
 class ZeroingConfig(KVCacheConfig):  # type: ignore[misc]
-    """vLLM zeroes for mixed precisions only; these groups are to stay equal."""
+    """vLLM's configuration, with zeroing. vLLM zeroes only for mixed precisions, but these groups
+    must stay equal."""
 
     needs_kv_cache_zeroing = True
 
@@ -42,8 +43,8 @@ def make_request(request: NewRequest, hasher: Callable[[Request], list[bytes]]) 
 
 
 def _images(prompt: Sequence[int], interval: int) -> Iterator[MultiModalFeatureSpec]:
-    """Yield an image from every token on that is a multiple of ``interval``, so that prompts that
-    share a prefix share its images."""
+    """Yield an image at every token that is a multiple of ``interval``. So prompts that share a
+    prefix share its images."""
     end = 0
     for offset, token in enumerate(prompt):
         if interval and token % interval == 0 and offset >= end:
@@ -85,7 +86,8 @@ def _if_any(number: int) -> tuple[int, ...]:
 
 
 def init_none_hash(algorithm: HashAlgorithm) -> None:
-    """vLLM draws a random seed for xxhash; a reproduction needs a fixed one."""
+    """Set a fixed seed. vLLM draws a random one for xxhash, but a reproduction needs a fixed
+    one."""
     before = os.environ.get(_SEED_VARIABLE)
     os.environ[_SEED_VARIABLE] = kv_cache_utils.DEFAULT_NONE_HASH_SEED
     try:

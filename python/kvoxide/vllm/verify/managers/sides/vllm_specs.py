@@ -1,4 +1,4 @@
-"""Groups in vLLM's classes of specifications."""
+"""Converts groups to vLLM's classes of specifications."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def _make_mamba(group: Group) -> KVCacheSpec:
 
 
 def _make_attention(group: Group) -> KVCacheSpec:
-    """With the sizes that kvoxide says the kind has."""
+    """Return vLLM's specification of a group, with the sizes that kvoxide declares for the kind."""
     (kind,) = (kind for kind in group_kinds() if kind.name == group.kind)
     sizes: dict[str, Any] = dict.fromkeys(kind.required_sizes, group.window)
     sizes |= dict.fromkeys(kind.optional_sizes, group.extra_retained_tokens)

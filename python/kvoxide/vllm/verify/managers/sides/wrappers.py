@@ -1,4 +1,4 @@
-"""Wrappers around methods of a manager's objects, which note how they are called."""
+"""Wraps methods of a manager's objects, and notes how they are called."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -14,7 +14,8 @@ class Wrappers:
         self._noted: list[object] = []
 
     def wrap(self, owner: Any, owner_name: str, name: str) -> None:
-        """Set a function in place of a method, which calls it with the same arguments."""
+        """Replace a method by a function that notes the call and calls the method with the same
+        arguments."""
         real: Callable[..., Any] = getattr(owner, name)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -28,14 +29,14 @@ class Wrappers:
         setattr(owner, name, wrapper)
 
     def take(self) -> list[object]:
-        """Return the calls since the last time."""
+        """Return the calls since the last call of this method."""
         noted, self._noted = self._noted, []
         return noted
 
 
 def plain(value: Any) -> Any:
-    """Return a value that two sides can be compared by: blocks with what they show, requests by
-    id."""
+    """Return a value that can be compared on two sides. Blocks become their visible attributes,
+    requests their ids."""
     if value is None or isinstance(value, str | int | float | bytes | bool):
         return value
     if hasattr(value, "block_id"):
