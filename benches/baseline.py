@@ -1,4 +1,4 @@
-"""What speed was when the baseline was last renewed: ``benches/baseline.json``."""
+"""The speed at the last renewal of the baseline: ``benches/baseline.json``."""
 
 import json
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ PATH: Final = Path(__file__).with_name("baseline.json")
 HOW_TO_RENEW: Final = "python -m benches.gate --renew"
 
 Values = dict[str, dict[str, float]]
-"""A number by layout and operation."""
+"""Maps a layout and an operation to a number."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One kind of numbers, and the tools that they hold for."""
+    """Numbers of one kind, and the tools that they hold for."""
 
     tools: Mapping[str, str]
     values: Values
 
     def difference(self, tools: Mapping[str, str]) -> str | None:
-        """Why these numbers say nothing about ``tools``; None if they do."""
+        """Return why these numbers cannot be compared under ``tools``, or None if they can."""
         changed = [
             f"{name} {self.tools.get(name)}, here it is {value}"
             for name, value in tools.items()
@@ -31,7 +31,7 @@ class Section:
 
 
 def read(section: str) -> Section:
-    """Return a section of the baseline; an empty one if there is none."""
+    """Return a section of the baseline. It is empty if the file does not have it."""
     record = _read_all().get(section, {"tools": {}, "values": {}})
     return Section(record["tools"], record["values"])
 

@@ -1,4 +1,5 @@
-"""Instructions that the core's hot paths execute, counted by callgrind: the same in every run."""
+"""Counts the instructions of the core's hot paths with callgrind. They are the same in every
+run."""
 
 import json
 import re
@@ -11,7 +12,8 @@ from typing import Final
 from .baseline import Values
 
 ADAPTIVE: Final = "-adaptive"
-"""The end of the name of a layout with adaptive retention; without it, with the default policy."""
+"""The end of a layout's name with adaptive retention. Without it, the layout has the default
+policy."""
 ROOT: Final = Path(__file__).parent.parent
 _CALLGRIND: Final = (
     "valgrind",
@@ -24,19 +26,19 @@ _SUMMARY: Final = re.compile(r"^(?:summary|totals): *([0-9]+)", re.MULTILINE)
 
 
 def missing_tool() -> str | None:
-    """Return the tool without which nothing can be counted; None if all are there."""
+    """Return a tool that is missing and without which nothing can be counted, or None."""
     return next((tool for tool in ("cargo", "valgrind") if shutil.which(tool) is None), None)
 
 
 def tools() -> dict[str, str]:
-    """What the counts depend on besides the code."""
+    """Return what the counts depend on in addition to the code."""
     described = _output(["rustc", "-vV"])
     fields = dict(line.split(": ", 1) for line in described.splitlines() if ": " in line)
     return {"rustc": fields["release"], "host": fields["host"]}
 
 
 def count() -> Values:
-    """Instructions by layout and operation."""
+    """Return the instructions by layout and operation."""
     program = _build()
     names = [tuple(line.split()) for line in _output([str(program)]).splitlines()]
     counts: Values = {}
@@ -46,7 +48,7 @@ def count() -> Values:
 
 
 def _build() -> Path:
-    # With the features that the build of the Python module asks of the core: it is compiled once.
+    # The build of the Python module uses these features of the core, so the core is compiled once.
     packages = ("--package", "kvoxide-core", "--package", "kvoxide-python")
     command = ["cargo", "build", "--locked", "--release", "--quiet", *packages]
     messages = _output([*command, "--example", "hot_paths", "--message-format=json"])

@@ -1,12 +1,14 @@
-"""How long single calls and steps of a fresh large pool take:
+"""Measures how long single calls and steps of a fresh large pool take:
 
     python -m benches.first_minute [--layout NAME ...] [--blocks 9100000] [--steps 1200]
 
-Traffic from a seed: chats that grow turn by turn, documents of up to a million tokens of which some
-come again, and 64 requests that decode beside them; a step has one chunk of 8,192 tokens of
-prefill; 1,200 of 50 ms are a minute. What the manager does in a step is timed; making requests and
-hashing is not. Where the machine is shared, calls in which this process was taken off its processor
-are counted apart, and left out of the times. Page faults are those within the calls.
+The traffic comes from a seed. It has chats that grow turn by turn, documents of up to a million
+tokens of which some come again, and 64 requests that decode at the same time. A step has one chunk
+of 8,192 tokens of prefill; 1,200 steps of 50 ms are a minute.
+
+The manager's time in a step is measured; creating requests and hashing is not. If the machine is
+shared, the system may take this process off its processor during a call. Such calls are counted
+separately, and left out of the times. Page faults are counted within the calls.
 """
 
 import argparse
@@ -51,7 +53,7 @@ def main() -> None:
 
 @dataclass
 class Times:
-    """Steps and the calls in them by kind, in powers of two of microseconds."""
+    """Times of steps, and of the calls in them by kind, in powers of two of microseconds."""
 
     by_kind: dict[str, Counter[int]] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
@@ -59,13 +61,13 @@ class Times:
     num_page_faults: int = 0
 
     def add(self, kind: str, seconds: float) -> None:
-        """One call, or one step."""
+        """Add one call, or one step."""
         micros = max(1e6 * seconds, 1.0)
         self.by_kind.setdefault(kind, Counter())[int(micros).bit_length()] += 1
         self.worst[kind] = max(self.worst.get(kind, 0.0), micros)
 
     def show(self) -> None:
-        """Print a line for each kind: how many took less than so many microseconds."""
+        """Print a line for each kind: how many took less than each number of microseconds."""
         lengths = sorted({length for counts in self.by_kind.values() for length in counts})
         print(f"{'us below':>10}" + "".join(f"{1 << n:>8,}" for n in lengths) + f"{'worst':>10}")
         for kind, counts in self.by_kind.items():
@@ -75,7 +77,7 @@ class Times:
 
 
 class Traffic:
-    """One manager and what a scheduler does with it."""
+    """One manager, and the calls that a scheduler makes on it."""
 
     def __init__(self, layout: Layout, num_blocks: int) -> None:
         specs = [group.spec for group in layout.groups]
@@ -94,7 +96,7 @@ class Traffic:
         self.in_step = 0.0
 
     def play(self, num_steps: int) -> None:
-        """So many steps, and those that the last request needs."""
+        """Play this many steps, and further steps until the last request is prefilled."""
         while self.num_steps < num_steps:
             request = self.next_request()
             start = self.admit(request)
@@ -103,7 +105,7 @@ class Traffic:
             self.decoding.append(request)
 
     def next_request(self) -> Request:
-        """Return a new chat or the next turn of one, or a document, new or asked about again."""
+        """Return a new chat or the next turn of one, or a document, which is new or comes again."""
         draw = self.random.random()
         if draw < 0.8:
             kept = self.chats if len(self.chats) > 40 else []
@@ -123,7 +125,8 @@ class Traffic:
         return self.arrays.integers(0, VOCABULARY, n, dtype=np.int32)
 
     def admit(self, request: Request) -> int:
-        """Look the request up and give it slots for its hit and first chunk; what is computed."""
+        """Look up the request, and allocate slots for its hit and first chunk. Return the computed
+        tokens."""
         blocks, hit, boundary = self.call("look-up", self.manager.get_computed_blocks, request)
         request.shared_prefix_boundary = boundary
         num_new = min(CHUNK, request.num_tokens - hit)
@@ -134,7 +137,7 @@ class Traffic:
         return request.num_computed_tokens
 
     def step(self, request: Request, start: int) -> int:
-        """Return a chunk of prefill, and a token for all that decode."""
+        """Prefill one chunk, and give each decoding request a token. Return the computed tokens."""
         num_new = min(CHUNK, request.num_tokens - start)
         self.allocate("chunk", request, num_new)
         request.num_computed_tokens = start + num_new
@@ -161,7 +164,7 @@ class Traffic:
             raise SystemExit("the pool is too small for this traffic: give it more --blocks")
 
     def call(self, kind: str, method: Callable[..., Result], *arguments: object) -> Result:
-        """Return the result of a call, which is timed."""
+        """Make a call, add its time, and return its result."""
         before = resource.getrusage(resource.RUSAGE_THREAD)
         start = time.perf_counter()
         result = method(*arguments)

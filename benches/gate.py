@@ -1,10 +1,11 @@
-"""Whether speed is still what it was: ``python -m benches.gate``.
+"""Checks that nothing became slower: ``python -m benches.gate``.
 
-Counts instructions of the core's hot paths under callgrind, and measures ratios against the
-installed vLLM's manager; both are compared with ``benches/baseline.json``. What vLLM's neighbours
-do is held to bounds. Exit status 1 if something became slower than the margin allows, or if
-adaptive retention adds more than it may to what the default policy counts. ``--renew`` writes the
-baseline instead.
+It counts instructions of the core's hot paths under callgrind, and measures ratios to the installed
+vLLM's manager. Both are compared with ``benches/baseline.json``. Calls of other parts of vLLM are
+compared with bounds.
+
+The exit status is 1 if something became slower than the margin allows, or if adaptive retention
+needs too many more instructions than the default policy. ``--renew`` writes the baseline instead.
 """
 
 import argparse
@@ -19,11 +20,11 @@ from .baseline import HOW_TO_RENEW, Section, Values
 from .verdict import Line, compare, print_verdict
 
 COUNTS_MARGIN: Final = 0.03
-"""Counts do not vary; this is for what changes on purpose elsewhere."""
+"""Counts do not vary. The margin is for intended changes elsewhere."""
 ADAPTIVE_MARGIN: Final = 0.3
-"""What adaptive retention may add to the default policy's instructions."""
+"""The share of instructions that adaptive retention may add to the default policy's."""
 RATIOS_MARGIN: Final = 0.18
-"""Beyond the noise of the fastest of several runs, and well below 30 % slower."""
+"""More than the noise of the fastest of several runs, and well below 30 % slower."""
 RETRIES: Final = 4
 RUNS_OF_BASELINE: Final = 3
 
@@ -90,7 +91,7 @@ def check_ratios(renew: bool) -> bool:
 
 
 def check_neighbours(renew: bool) -> bool:
-    """Return whether what vLLM's neighbours do is nowhere slower beside kvoxide than its bound
+    """Return whether no call of other parts of vLLM is slower with kvoxide than its bound
     allows."""
     from .neighbours.bounds import check
 
@@ -101,7 +102,7 @@ CHECKS: Final = {"counts": check_counts, "ratios": check_ratios, "neighbours": c
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the checks that are named, or all; the exit status."""
+    """Run the named checks, or all, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benches.gate", description=__doc__)
     parser.add_argument("checks", nargs="*", metavar="{" + ",".join(CHECKS) + "}", default=[])
     parser.add_argument("--renew", action="store_true", help="write the baseline")

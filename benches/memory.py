@@ -1,9 +1,10 @@
-"""What the calls of ``kvoxide bench`` cost by themselves, and what waiting for memory adds:
+"""Measures what the calls of ``kvoxide bench`` cost by themselves, and what waiting for memory
+adds:
 
     python -m benches.memory [--layout NAME ...] [--tokens 1000000]
 
-Each row is measured without vLLM: with nothing between its calls, and with all caches of the
-processor overwritten before each. The last row is the least that a first look-up has to do:
+Each row is measured without vLLM, once with nothing between its calls, and once with all caches of
+the processor overwritten before each call. The last row is the least work of a first look-up:
 Python's own copy of the block hashes that it needs, out of a list of ``bytes``.
 """
 

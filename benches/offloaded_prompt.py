@@ -1,10 +1,10 @@
-"""Step times of vLLM's engine on CUDA while a long prompt comes back from host memory.
+"""Measures step times of vLLM's engine on CUDA while a long prompt is loaded from host memory.
 
-``python -m benches.offloaded_prompt llama|gemma`` in an environment with vLLM 0.33.0 and kvoxide,
-once with ``KVOXIDE=off`` and once with ``KVOXIDE=require KVOXIDE_HOST=require``. A prompt of
-500,000 tokens is prefilled, another takes its place on the GPU beside 64 decoding requests, the
-first comes back from the host, and again from the GPU. Weights are vLLM's dummy ones: tokens prove
-nothing here.
+Run ``python -m benches.offloaded_prompt llama|gemma`` in an environment with vLLM 0.33.0 and
+kvoxide, once with ``KVOXIDE=off`` and once with ``KVOXIDE=require KVOXIDE_HOST=require``. A prompt
+of 500,000 tokens is prefilled. Another takes its place on the GPU while 64 requests decode. The
+first is loaded from the host, and hit again on the GPU. Weights are vLLM's dummy ones, so tokens
+prove nothing here.
 """
 
 import os
@@ -38,7 +38,7 @@ SIZES = {
     "max_position_embeddings": 1 << 20,
     "dtype": "bfloat16",
 }
-# Room for one long prompt and the decodes, and for a fifth of another.
+# Room for one long prompt and the decoding requests, and for a fifth of another prompt.
 BLOCKS = {"llama": 39_170, "gemma": 55_610}
 
 

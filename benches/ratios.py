@@ -1,4 +1,4 @@
-"""Ratios of vLLM's time to ours, with further rounds for those that look slow."""
+"""Measures ratios of vLLM's time to kvoxide's, with further rounds for ratios that look slow."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from kvoxide.bench.traffic import Effort
 from .baseline import Values
 
 CEILING = 10
-"""Calls this much faster than their goal take so little time that their ratio is noise."""
+"""A call that is this much faster than its goal takes so little time that its ratio is noise."""
 
 FULL_EFFORT: Final = Effort()
 
@@ -18,13 +18,13 @@ Measurements = dict[tuple[str, str], Measurement]
 
 
 def tools(vllm: str) -> dict[str, str]:
-    """What the ratios depend on besides the code."""
+    """Return what the ratios depend on in addition to the code."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"vllm": vllm, "python": python, "machine": platform.machine()}
 
 
 def measure_rows(layouts: Sequence[str], effort: Effort) -> Measurements:
-    """Return every row of these layouts, once."""
+    """Measure every row of these layouts once."""
     found = measure(layouts, effort, with_vllm=True)
     return {(m.layout, m.row.key): m for m in found}
 
@@ -35,8 +35,8 @@ def measure_until(
     retries: int,
     first_effort: Effort = FULL_EFFORT,
 ) -> Measurements:
-    """Return every row; layouts that ``slow_layouts`` names of the ratios so far are measured
-    again, with full effort, and count with their fastest rounds."""
+    """Measure every row. ``slow_layouts`` names slow layouts by the ratios so far. These are
+    measured again, with full effort, and count with their fastest rounds."""
     found = measure_rows(layouts, first_effort)
     for _ in range(retries):
         again = list(slow_layouts(values_of(found)))

@@ -1,7 +1,7 @@
-"""How fast vLLM's requests are hashed, against vLLM's own hasher in the same process:
-``python -m pytest benches/test_hashing_speed.py --benchmark-only``. Needs vLLM.
+"""Measures how fast vLLM's requests are hashed, compared with vLLM's own hasher in the same
+process: ``python -m pytest benches/test_hashing_speed.py --benchmark-only``. It needs vLLM.
 
-The hashers take turns; a ratio is that of their shortest times.
+The hashers take turns. A ratio compares their shortest times.
 """
 
 import random
@@ -28,7 +28,7 @@ Hasher = Callable[[Any], list[bytes]]
 
 
 def hashers(algorithm: str, block_size: int) -> tuple[Hasher, Hasher]:
-    """Return the engine's and vLLM's own."""
+    """Return the engine's hasher and vLLM's own."""
     function = getattr(functions, algorithm)
     utils.init_none_hash(function)
     ours = utils.get_request_block_hasher(block_size, function)
@@ -50,7 +50,7 @@ def compare(
     calls: int,
     rounds: int,
 ) -> float:
-    """Return how many times as long vLLM's hasher takes for a request; puts it into the report."""
+    """Return vLLM's time to hash a request divided by kvoxide's, and put it into the report."""
     ours, stock = hashers(algorithm, block_size)
     assert ours(hashed) == stock(hashed)
 

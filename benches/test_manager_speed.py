@@ -1,8 +1,8 @@
-"""The manager's calls, side by side with those of the installed vLLM's own manager:
+"""Measures the manager's calls, compared with the installed vLLM's own manager:
 ``python -m pytest benches/test_manager_speed.py``.
 
-Ratios vary between machines and with what else runs there, so these bounds are loose; the margins
-of ``python -m benches.gate`` are not.
+Ratios vary between machines and with other load, so these bounds are loose. The margins of
+``python -m benches.gate`` are strict.
 """
 
 import pytest
@@ -43,7 +43,7 @@ def too_slow(layout: str, ratios: dict[str, float]) -> list[str]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_ratio_to_vllm(benchmark: BenchmarkFixture, layout: str) -> None:
-    """Every row, with full effort if it looks slow. Goals and ratios go to ``extra_info``."""
+    """Check every row, with full effort if it looks slow. Goals and ratios go to ``extra_info``."""
 
     def again(values: Values) -> list[str]:
         return [layout] if too_slow(layout, values[layout]) else []

@@ -1,6 +1,6 @@
-"""How fast traces play: ``python -m pytest benches/test_replay_speed.py``.
+"""Measures how fast traces play: ``python -m pytest benches/test_replay_speed.py``.
 
-The Mooncake trace is read from ``$KVOXIDE_TRACE`` (see docs/speed.md); without it that part is
+The Mooncake trace is read from ``$KVOXIDE_TRACE`` (see docs/speed.md). Without it, its test is
 skipped.
 """
 

@@ -1,4 +1,4 @@
-"""Measured numbers beside their baseline, and which of them are worse than allowed."""
+"""Compares measured numbers with their baseline, and finds the ones that are worse than allowed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class Line:
     slowdown: float | None
 
     def is_bad(self, margin: float) -> bool:
-        """Return whether it became slower by more than ``margin``, or one of the numbers is
+        """Return whether it became slower by more than ``margin``, or whether one of the numbers is
         missing."""
         return self.slowdown is None or self.slowdown > margin
 
 
 def compare(before: Values, now: Values, *, more_is_better: bool) -> list[Line]:
-    """Return a line for each number of either."""
+    """Return a line for each number that is in ``before`` or ``now``."""
     return [
         _line(
             layout,
@@ -59,7 +59,7 @@ def _get(values: Values, layout: str, operation: str) -> float | None:
 def print_verdict(
     title: str, lines: list[Line], margin: float, *, before: str = "baseline"
 ) -> None:
-    """Print all lines; those that are bad say so."""
+    """Print all lines, and mark the bad ones."""
     print_table(
         title,
         [

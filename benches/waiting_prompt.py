@@ -1,10 +1,10 @@
-"""A long prompt that waits beside decoding requests, on vLLM's engine on the CPU:
+"""Measures a long prompt that waits while requests decode, on vLLM's engine on the CPU:
 
     python -m benches.waiting_prompt [--tokens 200000] [--json FILE]
 
-The prompt was computed before, so it is cached, and the pool has no room to admit it: vLLM's
-scheduler looks it up again at every step. Steps are timed with and without it, by an engine with
-``KVOXIDE=off`` and one with ``require``, each in a process of its own.
+The prompt was computed before, so it is cached, and the pool has no room to admit it. Therefore
+vLLM's scheduler looks it up again at every step. Steps are timed with and without it, by an engine
+with ``KVOXIDE=off`` and one with ``require``, each in a process of its own.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DECODING_REQUESTS = 64
 DECODING_PROMPT = 64
 STEPS = 60
 WARM_UP_STEPS = 10
-# The decoding requests take more than this, so that the long prompt does not fit beside them.
+# The decoding requests take more than this, so the long prompt does not fit in addition.
 SPARE_BLOCKS = 40
 
 
@@ -144,7 +144,7 @@ def _add(engine: Any, name: str, tokens: int, num_output: int, first: int = 0) -
 
 
 def _timed_look_ups(engine: Any) -> list[float]:
-    """Times of the manager's look-ups from now on, in seconds."""
+    """Return a list to which the manager's look-ups add their times in seconds from now on."""
     manager = _manager(engine)
     original = manager.get_computed_blocks
     seconds: list[float] = []

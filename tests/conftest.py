@@ -1,4 +1,5 @@
-"""For all tests: servers of preloaded processes, and how those of pytest-xdist share the tests."""
+"""Set-up for all tests: the servers of preloaded processes, and how the processes of pytest-xdist
+share the tests."""
 
 import os
 from contextlib import ExitStack
@@ -10,8 +11,8 @@ from tests.testing.preloaded import folder_for_servers
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The servers last as long as the run, and serve all of its processes. Only tests that say so
-    ask vLLM."""
+    """Start the folder of the servers, which last as long as the run and serve all of its
+    processes. Only tests that say so may ask vLLM."""
     os.environ["KVOXIDE_ASK_VLLM"] = "0"
     if not is_shared(config):
         stack = ExitStack()
@@ -50,5 +51,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def is_shared(config: pytest.Config) -> bool:
-    """Return whether this process runs some of the tests for another one."""
+    """Return whether this process runs some of the tests for another process."""
     return hasattr(config, "workerinput")

@@ -1,5 +1,5 @@
-"""What vLLM's neighbours of the manager (connectors, routers, schedulers) see of it, and how fast:
-stock and kvoxide in turns.
+"""Measures the calls that vLLM's connectors, routers and schedulers make on the manager, with
+vLLM's manager and kvoxide's in turns.
 
-Each module measures one neighbour and yields :class:`~benches.neighbours.measured.Measured` rows.
+Each module measures one such user and yields :class:`~benches.neighbours.measured.Measured` rows.
 """

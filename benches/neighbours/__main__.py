@@ -1,4 +1,5 @@
-"""How fast vLLM's neighbours are beside kvoxide: ``python -m benches.neighbours``."""
+"""Measures how fast the manager's other users are with kvoxide:
+``python -m benches.neighbours``."""
 
 import argparse
 import json
@@ -15,7 +16,7 @@ MODULES: Final = ("queue", "views", "tables", "events")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure what is named, or all, and print it; the exit status."""
+    """Measure the named modules, or all, print the rows, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benches.neighbours", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="{" + ",".join(MODULES) + "}", default=[])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(modules: list[str] | tuple[str, ...]) -> Iterator[Measured]:
-    """Yields every row of these modules."""
+    """Yield every row of these modules."""
     for name in modules:
         yield from import_module(f"benches.neighbours.{name}").measure()
 

@@ -1,5 +1,5 @@
-"""How slow what vLLM's neighbours do may be beside kvoxide, loosely: what listed every block of the
-pool once was thousands of times slower."""
+"""Loose bounds on how slow the manager's other users may be with kvoxide. Code that once listed
+every block of the pool was thousands of times slower."""
 
 from typing import Final
 
@@ -24,13 +24,13 @@ BOUNDS: Final = {
     "for block in req_to_blocks[id]": 0.6,
     "get_blocks(id).blocks": 0.6,
 }
-"""The least ratio of vLLM's time to kvoxide's, once a block has been looked at."""
+"""The least ratio of vLLM's time to kvoxide's, once a block has been read."""
 FIRST: Final = 0.05
-"""The least ratio where blocks are looked at first."""
+"""The least ratio when blocks are read for the first time."""
 
 
 def check() -> bool:
-    """Measure and print; whether every ratio keeps its bound."""
+    """Measure and print. Return whether every ratio keeps its bound."""
     vllm = find_vllm()
     if vllm.version is None:
         print(f"neighbours are not measured: no vLLM to compare with, {vllm.why_not}")

@@ -1,5 +1,6 @@
-"""A router that follows KV events: a chunk of 8,192 tokens, from its allocation to the events that
-are handed to the publisher, in an empty pool and in one full of other prompts' blocks."""
+"""A router that follows KV events. The time of a chunk of 8,192 tokens is measured from its
+allocation until the publisher gets the events, in an empty pool and in one full of other prompts'
+blocks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,10 +19,10 @@ POOLS = {"chunk-cold": "empty pool", "chunk-evicting": "full pool"}
 
 
 def measure() -> Iterator[Measured]:
-    """Yields the mean over the chunks of a prompt, for each layout, prompt and pool."""
+    """Yield the mean over the chunks of a prompt, for each layout, prompt and pool."""
     from vllm import envs
 
-    # As vLLM's engine does once it is ready; without it vLLM is slower still.
+    # vLLM's engine does this once it is ready. Without it, vLLM is slower still.
     envs.enable_envs_cache()
     for name in NAMES:
         for num_tokens in PROMPTS:
@@ -59,8 +60,8 @@ class _Kvoxide(AdapterSide):
 
 
 def _reporting(manager: Any) -> Any:
-    """Return a manager whose allocations take the events too, and keep them as the publisher's
-    queue does."""
+    """Return a manager whose allocations also take the events, and keep them like the publisher's
+    queue."""
     allocate_slots, published = manager.allocate_slots, []
 
     def allocate_and_take(*args: Any, **kwargs: Any) -> Any:
@@ -76,6 +77,6 @@ def _reporting(manager: Any) -> Any:
 
 
 def _with_tokens(request: Any) -> Any:
-    """Token ids that are objects of their own, as a tokenizer makes them."""
+    """Give the request token ids that are separate objects, as from a tokenizer."""
     request._all_token_ids[:] = range(1_000, 1_000 + request.num_tokens)
     return request

@@ -1,4 +1,4 @@
-"""Both managers with the same traffic, and actions of a neighbour on them in turns."""
+"""Both managers with the same traffic, and the actions of another user on them, in turns."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -12,30 +12,30 @@ from benches.neighbours.rows import Measured
 
 BLOCK_SIZE: Final = 16
 POOLS: Final = (1_000, 10_000, 100_000, 1_000_000)
-"""Blocks."""
+"""Sizes in blocks."""
 PROMPTS: Final = (1_000, 10_000, 100_000, 1_000_000)
-"""Tokens."""
+"""Lengths in tokens."""
 ROUNDS: Final = 9
 FEW_BLOCKS: Final = 10_000
-"""Managers of pools up to this size are made anew for each round of what is looked at first."""
+"""In pools up to this size, managers are constructed anew for each round of a first read."""
 
 Act = Callable[[Any], object]
 Prepare = Callable[[Any], Act]
 
 
 class Pair:
-    """vLLM's manager and kvoxide's, over a pool of ``num_blocks``, of which a request of
-    ``num_tokens`` holds some and another's are cached and free."""
+    """vLLM's manager and kvoxide's, over a pool of ``num_blocks``. A request of ``num_tokens``
+    holds some of them; the blocks of another are cached and free."""
 
     def __init__(self, num_blocks: int, num_tokens: int) -> None:
-        """Make both, and let the requests through."""
+        """Construct both, and serve the requests."""
         self.num_blocks = num_blocks
         self.num_tokens = num_tokens
         self._sides: dict[str, Any] = {}
         self.renew()
 
     def renew(self) -> None:
-        """Make both managers anew: nobody has looked at any block."""
+        """Construct both managers anew, so that no block has been read."""
         self._sides.clear()
         sizes = (LAYOUTS["full"], self.num_blocks, self.num_tokens + BLOCK_SIZE, 8192)
         for name, side in ((VLLM, StockSide), (KVOXIDE, AdapterSide)):
@@ -53,8 +53,8 @@ class Pair:
     def measured(
         self, name: str, prepare: Prepare, *, per: int, is_first: bool = False
     ) -> Measured:
-        """Time of what ``prepare`` returns for a side, divided by ``per``; with ``is_first`` of
-        managers at which nobody has looked before."""
+        """Return the time of the action that ``prepare`` returns for a side, divided by ``per``.
+        With ``is_first``, the managers are new and no block has been read."""
         samples = Samples()
         rounds = ROUNDS
         if is_first:
@@ -71,15 +71,16 @@ class Pair:
 
     @classmethod
     def of_pool(cls, num_blocks: int) -> "Pair":
-        """Return a pool of so many blocks, an eighth of them held."""
+        """Return a pair with a pool of ``num_blocks``, an eighth of them held."""
         return cls(num_blocks, num_blocks * BLOCK_SIZE // 8)
 
     @classmethod
     def of_prompt(cls, num_tokens: int) -> "Pair":
-        """Return a prompt of so many tokens, in a pool that is a bit larger than it needs."""
+        """Return a pair with a prompt of ``num_tokens``, in a pool that is a bit larger than it
+        needs."""
         return cls(2 * num_tokens // BLOCK_SIZE + 1_000, num_tokens)
 
     def both(self, name: str, prepare: Prepare, *, per: int) -> Iterator[Measured]:
-        """Yields the first look and the later ones."""
+        """Yield the time of the first read and of later ones."""
         yield self.measured(f"{name}, first", prepare, per=per, is_first=True)
         yield self.measured(name, prepare, per=per)

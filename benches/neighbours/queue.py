@@ -1,5 +1,5 @@
 """A connector that reads the free queue: its ends, steps from its head, and the walk of a lazy
-offload queue, which looks which blocks are about to be recycled."""
+offload queue over the blocks that are allocated next."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -10,12 +10,12 @@ from benches.neighbours.rows import Measured
 STEPS: Final = 64
 LISTED: Final = 1_024
 PENDING: Final = 512
-"""Blocks at risk that an offload queue ranks at each step, and blocks whose hash it compares."""
+"""How many blocks at risk an offload queue ranks at each step, and how many hashes it compares."""
 MANY: Final = 100
 
 
 def measure(pools: tuple[int, ...] = POOLS) -> Iterator[Measured]:
-    """Yields microseconds per end, per 64 steps, per listing and per step of an offload queue."""
+    """Yield microseconds per end, per 64 steps, per listing and per step of an offload queue."""
     for num_blocks in pools:
         pair = Pair.of_pool(num_blocks)
         yield pair.measured("both ends of the free queue", _ends, per=MANY)

@@ -1,4 +1,4 @@
-"""The rows of ``python -m benches.neighbours``, and how they are printed."""
+"""The rows of ``python -m benches.neighbours``, and their output."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from kvoxide.tables import Column, print_table
 
 @dataclass(frozen=True)
 class Measured:
-    """CPU time of one thing that a neighbour does, with either manager, in microseconds."""
+    """CPU time of one action with either manager, in microseconds."""
 
     name: str
     num_blocks: int
@@ -17,12 +17,12 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Return how many times vLLM's speed kvoxide's is; above 1 kvoxide is faster."""
+        """vLLM's time divided by kvoxide's. Above 1, kvoxide is faster."""
         return self.stock_us / max(self.kvoxide_us, 1e-3)
 
 
 def print_rows(rows: list[Measured]) -> None:
-    """Prints each row with its ratio."""
+    """Print each row with its ratio."""
     keys = [
         Column("what", [row.name for row in rows], is_name=True),
         Column("blocks", [f"{row.num_blocks:,}" for row in rows]),

@@ -1,4 +1,4 @@
-"""A connector that looks at what a request holds: its table, whole and block by block."""
+"""A connector that reads a request's block table, as a whole and block by block."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from benches.neighbours.rows import Measured
 
 
 def measure(prompts: tuple[int, ...] = PROMPTS) -> Iterator[Measured]:
-    """Yields microseconds per block of the table, or per call."""
+    """Yield microseconds per block of the table, or per call."""
     for num_tokens in prompts:
         pair = Pair.of_prompt(num_tokens)
         num_blocks = num_tokens // BLOCK_SIZE

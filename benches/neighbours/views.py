@@ -1,4 +1,4 @@
-"""A neighbour that looks blocks up: by id, by range, by hash, and their further keys."""
+"""A user that looks blocks up by id, by range and by hash, and reads their alias keys."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,7 +11,7 @@ MOST_KEYS: Final = 4_096
 
 
 def measure(pools: tuple[int, ...] = POOLS) -> Iterator[Measured]:
-    """Yields microseconds per block, or per range of 512 blocks."""
+    """Yield microseconds per block, or per range of 512 blocks."""
     for num_blocks in pools:
         pair = Pair.of_pool(num_blocks)
         yield from pair.both("pool.blocks[i], each", _by_id, per=num_blocks)

@@ -1,2 +1,2 @@
-"""vLLM's engine on the CPU, with its own manager and with kvoxide's: what it schedules, answers,
-counts and publishes is the same."""
+"""Tests of vLLM's engine on the CPU, with vLLM's manager and with kvoxide's. The engine must
+schedule, answer, count and publish the same."""

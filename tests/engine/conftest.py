@@ -1,4 +1,4 @@
-"""Models for all tests of this folder, which are skipped where no engine is installed."""
+"""Models for all tests of this folder. The tests are skipped if no engine is installed."""
 
 from pathlib import Path
 

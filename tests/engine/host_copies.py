@@ -1,9 +1,8 @@
 """The worker of vLLM's CPU offloading for an engine without an accelerator.
 
-vLLM's own worker copies between a GPU and pinned memory and refuses to start without a GPU. This
-one copies between two tensors of CPU memory. Connector and manager are vLLM's, or kvoxide's. Named
-in ``kv_connector_extra_config``: spec_name "HostCopies", spec_module_path
-"tests.engine.host_copies".
+vLLM's own worker copies between a GPU and pinned memory, and refuses to start without a GPU. This
+one copies between two tensors of CPU memory. Connector and manager are vLLM's, or kvoxide's. Set in
+``kv_connector_extra_config``: spec_name "HostCopies", spec_module_path "tests.engine.host_copies".
 """
 
 from typing import Any
@@ -13,7 +12,8 @@ from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 POLLS_UNTIL_DONE = 2
-"""A transfer is made at once and reported as done at this poll, as one that takes some steps."""
+"""A transfer is done at once, but reported as done only at this poll, like one that takes some
+steps."""
 
 
 class HostCopies(CPUOffloadingSpec):  # type: ignore[misc]
@@ -29,7 +29,7 @@ class HostCopies(CPUOffloadingSpec):  # type: ignore[misc]
 
 
 class Worker(OffloadingWorker):  # type: ignore[misc]
-    """Copies blocks (rows of the engine's tensors) to chunks (rows of tensors made here)."""
+    """Copies blocks (rows of the engine's tensors) to chunks (rows of tensors created here)."""
 
     def __init__(self, kv_caches: Any, num_chunks: int) -> None:
         self.layers_of_groups = kv_caches.group_data_refs

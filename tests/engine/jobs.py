@@ -1,4 +1,4 @@
-"""The engines that are compared: a model, vLLM's options for it, and the workloads it serves."""
+"""The compared engines: a model, vLLM's options for it, and the workloads that it serves."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -24,8 +24,8 @@ SPARSE = {"prefix_cache_retention_interval": 4 * BLOCK_SIZE}
 class Job:
     """One start of an engine.
 
-    After the first workload ``counters`` must not be zero, and what a step does as ``seen`` must
-    have been seen.
+    After the first workload, ``counters`` must not be zero, and the steps must have done each thing
+    in ``seen``.
     """
 
     model: str
@@ -64,7 +64,7 @@ def speculating(**config: Any) -> dict[str, Any]:
 
 
 NGRAM = speculating(method="ngram", prompt_lookup_min=1, prompt_lookup_max=3)
-# vLLM's gated delta nets on a CPU fail where a step has fewer drafts than the most there can be.
+# vLLM's gated delta nets on a CPU fail if a step has fewer drafts than the maximum.
 ONE_DRAFT = speculating(
     method="ngram", prompt_lookup_min=1, prompt_lookup_max=3, num_speculative_tokens=1
 )
@@ -76,7 +76,7 @@ ADAPTED = "gemma"
 
 JOBS = {
     "llama": Job("llama"),
-    # A pool in which prompts are forgotten while they are still asked for.
+    # A pool in which prompts are evicted while they are still asked for.
     ADAPTED: Job("gemma", {"num_gpu_blocks_override": 150}, (PLAIN, WITH_RESETS, *AGAIN)),
     "llama-chunked": Job("llama", CHUNKED),
     "llama-preempted": Job("llama", TINY_POOL, counters=PREEMPTED),
@@ -100,7 +100,7 @@ LONG_JOBS = {
     for name, job in JOBS.items()
 }
 
-# What a recurrent state takes sets vLLM's smallest block, on a CPU to no less than this.
+# The size of a recurrent state determines vLLM's smallest block, which is at least this on a CPU.
 STATE_BLOCK_SIZE = 256
 STATE_MODEL_LEN = 8 * STATE_BLOCK_SIZE
 STATE_SCALE = 4
@@ -112,7 +112,7 @@ LONG_PROMPTS = (
 )
 RECURRENT = {"block_size": STATE_BLOCK_SIZE, "max_model_len": STATE_MODEL_LEN}
 ONE_BLOCK_A_STEP = {"max_num_batched_tokens": STATE_BLOCK_SIZE}
-# vLLM's gated delta nets on a CPU know no other type.
+# vLLM's gated delta nets on a CPU support no other type.
 QWEN = {**RECURRENT, "dtype": "bfloat16"}
 PARTIAL_HITS = {"prefix_match_unit": STATE_BLOCK_SIZE // 4}
 FEW_BLOCKS = {"num_gpu_blocks_override": 40}
@@ -127,12 +127,12 @@ JOBS |= {
     "qwen3-next-partial-hits": recurrent("qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)),
 }
 
-# The jobs that the ordinary tests play with every release; the others, with the newest.
+# The ordinary tests play these jobs with every release, and the others with the newest.
 ON_EACH_RELEASE = ("llama-preempted", "qwen3-next-partial-hits")
 
 
 def offloaded(job: Job, megabytes: int) -> Job:
-    """Return the same engine with so much CPU memory, from which prompts come back.
+    """Return the same engine with ``megabytes`` of CPU memory, from which prompts are loaded.
 
     The prefix cache is not reset: vLLM cannot preempt a request whose prompt is being loaded.
     """

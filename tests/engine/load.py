@@ -1,4 +1,4 @@
-"""Chats over HTTP as people have them: begun at random times, answered as a stream, continued."""
+"""Chats over HTTP like those of people: begun at random times, answered as a stream, continued."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ NUM_SYSTEM_PROMPTS = 4
 
 @dataclass(frozen=True)
 class Chats:
-    """``num`` chats that begin ``per_second`` on average, as a Poisson process; lengths are in
-    tokens, the largest of what is drawn. ``pause`` is between an answer and the next turn, in
-    seconds on average."""
+    """``num`` chats that begin ``per_second`` on average, as a Poisson process. Lengths are in
+    tokens, and are the maximum of what is drawn. ``pause`` is the time in seconds between an answer
+    and the next turn, on average."""
 
     seed: int
     num: int
@@ -39,7 +39,7 @@ class Chats:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, to a turn of a chat; times in seconds, from when the question was sent."""
+    """One answer, to a turn of a chat. Times are in seconds since the question was sent."""
 
     chat: int
     turn: int
@@ -50,7 +50,7 @@ class Answer:
 
 
 def chat(url: str, model: str, chats: Chats) -> list[Answer]:
-    """Have all chats; the answers in the order in which they came."""
+    """Have all chats. Return the answers in the order in which they came."""
     return asyncio.run(_chat(url, model, chats))
 
 
@@ -60,7 +60,7 @@ async def _chat(url: str, model: str, chats: Chats) -> list[Answer]:
     answers: list[Answer] = []
     aiohttp = import_module("aiohttp")
     limits = {
-        # The server closes a connection that idles, perhaps as the next request is sent.
+        # The server closes an idle connection, perhaps just when the next request is sent.
         "connector": aiohttp.TCPConnector(limit=0, force_close=True),
         "timeout": aiohttp.ClientTimeout(total=REQUEST_TIMEOUT),
     }

@@ -1,7 +1,7 @@
-"""Models of a few hundred kilobytes, written with weights that are random but always the same.
+"""Models of a few hundred kilobytes, with weights that are random but always the same.
 
-Their weights are large enough for attention to matter: a block with wrong contents changes the
-tokens, which vLLM's own dummy weights would not show.
+Their weights are so large that attention matters: a block with wrong contents changes the tokens.
+vLLM's own dummy weights would not show this.
 """
 
 import json
@@ -36,7 +36,7 @@ SLOW = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
 
 
 def write_models(root: Path) -> None:
-    """``llama``, its drafts ``draft`` (its first layer) and ``eagle``, and ``gemma``."""
+    """Write ``llama``, its drafts ``draft`` (its first layer) and ``eagle``, and ``gemma``."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import_module("torch").manual_seed(0)
     llama = write_llama(root / "llama")
@@ -54,7 +54,7 @@ def write_llama(path: Path) -> Any:
 
 
 def write_slow_llama(path: Path) -> None:
-    """One whose steps take longer than what is around them in a server."""
+    """Write a model whose steps take longer than the work around them in a server."""
     llama_model(num_hidden_layers=4, **SLOW).save_pretrained(path)
     write_tokenizer(path)
 
@@ -78,7 +78,7 @@ def llama_model(num_hidden_layers: int, **sizes: int) -> Any:
 
 
 def write_eagle(path: Path, draft: Any) -> None:
-    """A draft head whose first projection passes the token's embedding and drops the rest."""
+    """Write a draft head whose first projection passes the token's embedding and drops the rest."""
     torch = import_module("torch")
     prefix = "model."
     weights = {
@@ -97,13 +97,14 @@ def write_gemma(path: Path, **sizes: int) -> None:
     settings = {"num_hidden_layers": 6, "sliding_window": WINDOW, **(COMMON | sizes)}
     config = transformers.Gemma3TextConfig(**settings)
     gemma = transformers.Gemma3ForCausalLM(config)
-    # Input and output share their embeddings: large ones would make each token predict itself.
+    # Input and output share their embeddings. Large ones would make each token predict itself.
     gemma.model.embed_tokens.weight.data *= 0.02
     gemma.save_pretrained(path)
 
 
 def write_tokenizer(path: Path) -> None:
-    """One word per token, ``t0`` to ``t511``: servers want a tokenizer even for token ids."""
+    """Write a tokenizer with one word per token, ``t0`` to ``t511``. Servers need a tokenizer even
+    for token ids."""
     tokenizers = import_module("tokenizers")
     words = {f"t{token}": token for token in range(VOCABULARY)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="t0"))

@@ -1,8 +1,9 @@
 """Serves jobs of the engine tests on CUDA, on kvoxide's manager and on vLLM's, and compares them.
 
-``python -m tests.engine.on_cuda FOLDER JOB...`` in an environment with vLLM 0.33.0 and kvoxide; the
-jobs are those of ``jobs.py``, ``gemma-async`` for one. Each job runs one after the other in three
-processes, vLLM's manager in two of them: what differs there, no manager is to blame for.
+Run ``python -m tests.engine.on_cuda FOLDER JOB...`` in an environment with vLLM 0.33.0 and kvoxide.
+The jobs are named in ``jobs.py``, such as ``gemma-async``. Each job runs one after the other in
+three processes, two of them with vLLM's manager. A difference between these two is not a manager's
+fault.
 """
 
 import json
@@ -17,7 +18,7 @@ from .jobs import JOBS, Job
 from .models import write_models
 from .outcome import Outcome, first_difference
 
-# FlashAttention has no float32; compiled kernels of vLLM that a machine lacks are not asked for.
+# FlashAttention has no float32. Compiled kernels of vLLM that a machine may lack are not used.
 OPTIONS = {
     "dtype": "bfloat16",
     "gpu_memory_utilization": 0.05,
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 def compared(name: str, folder: Path) -> str | None:
-    """Where kvoxide's run of a job first differs from vLLM's."""
+    """Return where kvoxide's run of a job first differs from vLLM's."""
     off, again, require = (
         served(JOBS[name], mode, folder, f"{name}-{at}")
         for at, mode in enumerate(("off", "off", "require"))

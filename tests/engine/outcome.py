@@ -1,4 +1,4 @@
-"""What can be seen of an engine while it serves, and where two of them first differ."""
+"""The visible behaviour of an engine, and the first difference of two engines."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 
 @dataclass
 class Played:
-    """One workload's outcome, what happens first being first.
+    """One workload's outcome, in the order of events.
 
-    ``steps`` has what each step scheduled and on which blocks, ``events`` the KV events of each
-    step that had any, ``requests`` the tokens and ``num_cached_tokens`` of each request,
-    ``resets`` whether each reset of the prefix cache was granted, ``counters`` vLLM's metrics when
-    it was over.
+    ``steps`` has what each step scheduled and on which blocks. ``events`` has the KV events of each
+    step that had any. ``requests`` has the tokens and ``num_cached_tokens`` of each request.
+    ``resets`` is whether each reset of the prefix cache was granted. ``counters`` has vLLM's
+    metrics at the end.
     """
 
     steps: list[Any] = field(default_factory=list)
@@ -23,8 +23,8 @@ class Played:
 
 @dataclass
 class Outcome:
-    """``release`` is vLLM's. ``manager``, ``scheduler`` and, for the host tier's manager, ``host``
-    name the classes that ran."""
+    """The outcome of a job. ``release`` is vLLM's. ``manager``, ``scheduler`` and, for the host
+    tier's manager, ``host`` name the classes that ran."""
 
     release: str
     manager: str

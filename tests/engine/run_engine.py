@@ -1,8 +1,7 @@
-"""Serves the workloads of a job with an engine in this process, and writes what was seen.
+"""Serves the workloads of a job with an engine in this process, and writes its visible behaviour.
 
-``python -m tests.engine.run_engine OUTCOME`` reads the job from standard input. The engine is
-stepped from here, one call after the other, so that two runs of one job can only differ by their
-managers.
+``python -m tests.engine.run_engine OUTCOME`` reads the job from standard input. This program steps
+the engine, one call after the other. So two runs of one job can only differ by their managers.
 """
 
 import json
@@ -62,8 +61,8 @@ def start_engine(options: dict[str, Any], async_scheduling: bool) -> Any:
 
 
 def async_scheduling_kept() -> AbstractContextManager[Any]:
-    """Return the CPU platform has no use for async scheduling and switches it off, but can run
-    it."""
+    """Return a context in which async scheduling stays on. The CPU platform has no use for it and
+    switches it off, but can run it."""
     update = CpuPlatform.check_and_update_config
 
     def update_and_keep(config: Any) -> None:
@@ -182,7 +181,7 @@ def greedy(max_tokens: int) -> Any:
 
 
 class EventRecorder:
-    """Stands where the scheduler's publisher of KV events stands."""
+    """Takes the place of the scheduler's publisher of KV events."""
 
     def __init__(self, events: list[Any]) -> None:
         self.events = events
@@ -207,7 +206,8 @@ def recorded(schedule: Any, scheduler: Any, steps: list[Any]) -> Any:
 
 
 def described(output: Any) -> dict[str, Any]:
-    """What a step schedules, and the blocks that it hands to each request, copies and zeroes."""
+    """Return what a step schedules, and the blocks that it allocates, copies and zeroes for each
+    request."""
     going_on = output.scheduled_cached_reqs
     return {
         "num_tokens": output.num_scheduled_tokens,

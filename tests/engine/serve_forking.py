@@ -1,4 +1,5 @@
-"""``vllm serve`` whose engines are forks of it: a new Python would import vLLM again."""
+"""Runs ``vllm serve`` with engines that are forks of it, because a new Python would import vLLM
+again."""
 
 import multiprocessing
 import runpy
@@ -6,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 if __name__ == "__main__":
-    # The platform of CPUs asks for new ones.
+    # The platform of CPUs would start new ones.
     for user in ("coordinator", "utils"):
         module: Any = import_module(f"vllm.v1.engine.{user}")
         module.get_mp_context = lambda: multiprocessing.get_context("fork")

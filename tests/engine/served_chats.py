@@ -1,7 +1,8 @@
-"""``python -m tests.engine.served_chats``: the default policy and ``adaptive`` in vLLM's server.
+"""``python -m tests.engine.served_chats``: compares the default policy and ``adaptive`` in vLLM's
+server.
 
-Chat clients over HTTP send back the answers they got. Both servers stand, and have the same chats
-in turns, each time with an empty cache, though ``adaptive`` keeps what it learnt.
+Chat clients over HTTP send back the answers that they got. Both servers stay up, and serve the same
+chats in turns. The cache is empty each time, but ``adaptive`` keeps what it learnt.
 """
 
 import argparse
@@ -34,7 +35,7 @@ COMMON: Final = {"data_parallel_size": 1, "max_model_len": MAX_POSITIONS, "max_n
 
 @dataclass(frozen=True)
 class Model:
-    """A shape of models: how it is written into a folder of models, and how it is served."""
+    """A kind of model: how it is written into a folder of models, and how it is served."""
 
     name: str
     write: Callable[[Path], None]

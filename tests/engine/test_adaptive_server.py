@@ -1,5 +1,5 @@
-"""A server with adaptive retention, as its users start it: what clients ask for over HTTP, and what
-its log tells."""
+"""Tests of a server with adaptive retention, started as users start it: requests over HTTP, and the
+lines of its log."""
 
 import random
 import re
@@ -21,10 +21,10 @@ from .test_http import Client, Service
 from .workload import random_tokens
 
 POOL: Final = {"num_gpu_blocks_override": 64}
-# A sixteenth of the pool, of which a quarter may be protected.
+# A sixteenth of the pool. A quarter of the pool may be protected.
 KEPT_BLOCKS: Final = 4
 LONGEST_BLOCKS: Final = MAX_MODEL_LEN // BLOCK_SIZE - 1
-# So many of the longest are more than the pool has room for.
+# This many of the longest prompts take more room than the pool has.
 FLOOD: Final = 5
 LINE_TIMEOUT: Final = 30
 
@@ -43,14 +43,14 @@ IGNORED: Final[Mapping[str, dict[str, Any]]] = {
     "a word": {"kvoxide_priority": "high"},
     "no time": {"kvoxide_priority": 80, "kvoxide_ttl": 0},
 }
-# What vLLM itself lets nobody write into vllm_xargs.
+# vLLM itself refuses these in vllm_xargs.
 REFUSED: Final[Mapping[str, Any]] = {
     "nothing at all": {"kvoxide_priority": None},
     "an object": {"kvoxide_priority": {"from": 80}},
     "no object": 80,
 }
 
-# A second in the place of a minute, in each of the server's processes.
+# Makes a minute a second, in each of the server's processes.
 PLUGIN: Final = """
 from kvoxide.vllm.adapter import retention_log
 
@@ -62,7 +62,7 @@ def hurry():
 
 @dataclass
 class Round:
-    """A prompt and one without a wish, both before and after traffic that fills the pool."""
+    """A prompt with wishes and one without, each before and after traffic that fills the pool."""
 
     first: dict[str, Any]
     again: dict[str, Any]
@@ -71,7 +71,7 @@ class Round:
 
 @dataclass
 class Asking:
-    """``counted`` is prompt tokens and cached tokens of each request, in order."""
+    """Sends requests. ``counted`` has the prompt tokens and cached tokens of each, in order."""
 
     client: Client
     counted: list[tuple[int, int]] = field(default_factory=list)
@@ -82,8 +82,8 @@ class Asking:
         return answer
 
     def round(self, wish: dict[str, Any]) -> Round:
-        """Return the same prompts in each; the wish goes with the first one's first request
-        alone."""
+        """Play a round, with the same prompts each time. Only the first request of the first prompt
+        has the wish."""
         wanted, plain, *flood = prompts([KEPT_BLOCKS, KEPT_BLOCKS, *[LONGEST_BLOCKS] * FLOOD])
         first = self.ask(wanted, vllm_xargs=wish)
         for prompt in (plain, *flood):
@@ -91,7 +91,8 @@ class Asking:
         return Round(first, again=self.ask(wanted), plain_again=self.ask(plain))
 
     def beside_greed(self) -> list[int]:
-        """Cached tokens of two prompts, asked again after somebody wanted all of the pool."""
+        """Return the cached tokens of two prompts, asked again after requests that want the whole
+        pool."""
         *greedy, one, other = prompts([LONGEST_BLOCKS] * (FLOOD + 2))
         for prompt in greedy:
             self.ask(prompt, vllm_xargs={"kvoxide_priority": 100})
@@ -105,14 +106,14 @@ class Asking:
 
 
 def prompts(blocks: list[int]) -> list[list[int]]:
-    """Return the same ones each time, of so many full blocks and a token."""
+    """Return the same prompts each time, with these numbers of full blocks and one more token."""
     rng = random.Random(5)
     return [random_tokens(rng, num * BLOCK_SIZE + 1) for num in blocks]
 
 
 @dataclass
 class Served:
-    """What one server did, and its log."""
+    """The behaviour of one server, and its log."""
 
     rounds: dict[str, Round]
     beside_greed: list[int]
@@ -166,7 +167,7 @@ def converse(server: Server) -> Served:
 
 
 def ask_until_it_is_told(server: Server, asking: Asking) -> None:
-    """Lines are logged as steps begin: go on until there is one of all that was asked so far."""
+    """Ask until the log has a line about all requests so far. Lines are logged when steps begin."""
     log, num_lines = server.running.log, lines_told(server.running.log)
     deadline = time.monotonic() + LINE_TIMEOUT
     while lines_told(log) == num_lines:

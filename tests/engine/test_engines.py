@@ -1,4 +1,5 @@
-"""vLLM's engine serves the same with kvoxide as without: tokens, blocks, cached tokens, events."""
+"""Tests that vLLM's engine serves the same with kvoxide as without: tokens, blocks, cached tokens,
+events."""
 
 from itertools import combinations
 from pathlib import Path
@@ -87,7 +88,7 @@ def assert_same(job: Job, off: Outcome, require: Outcome) -> None:
 
 
 def assert_workloads_tell(job: Job, played: list[Played]) -> None:
-    """The same workload is served the same again, and another one otherwise."""
+    """Check that the same workload is served the same again, and another one differently."""
     both = zip(job.workloads, played, strict=True)
     for (workload, one), (other_workload, other) in combinations(both, 2):
         assert (one.requests == other.requests) == (workload == other_workload)

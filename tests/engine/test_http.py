@@ -1,5 +1,5 @@
-"""``vllm serve`` answers, counts and publishes the same with kvoxide as without, records what it
-served, and stops."""
+"""Tests that ``vllm serve`` answers, counts and publishes the same with kvoxide as without, that it
+records what it served, and that it stops."""
 
 import random
 import time
@@ -32,21 +32,21 @@ CONVERSATIONS_AT_ONCE = 8
 TURNS = 4
 CLEARED = {"type": "AllBlocksCleared"}
 METRICS_TIMEOUT = 10
-# The engine runs the model in its own process, without new ones. The platform of CPUs heeds the
-# option only beside the variable.
+# The engine runs the model in its own process, without new ones. The platform of CPUs uses the
+# option only together with the variable.
 ONE_PROCESS = {"distributed_executor_backend": "uni"}
 ONE_PROCESS_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-# Without it vLLM kills the engine as soon as it has told it to stop.
+# Without this, vLLM kills the engine as soon as it has asked it to stop.
 TIME_TO_STOP = {"shutdown_timeout": 30}
-# A pool that not all of the conversations fit.
+# A pool that does not fit all of the conversations.
 NUM_BLOCKS = 70
-# Steps of a replay that are over when the next request comes, as those of the server were.
+# Replayed steps end before the next request comes, as the server's steps did.
 AT_ONCE_DONE = ("--step-time", "base=1us,prefill=0us,context=0us,running=0us")
 
 
 @dataclass(frozen=True)
 class Service:
-    """What is served, by ``num_ranks`` engines each, and what is asked."""
+    """The served model, with ``num_ranks`` engines, and the requests."""
 
     model: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -69,10 +69,10 @@ QWEN3_NEXT = Service(
 
 @dataclass
 class Served:
-    """What a server did: answers in the order of the questions, the prefix-cache counters after
-    them and after the conversations that came next, and the events of each rank.
+    """The behaviour of a server: the answers in the order of the questions, the prefix-cache
+    counters after them and after the later conversations, and the events of each rank.
 
-    ``left`` are the processes that were still there after it had ended.
+    ``left`` are the processes that still existed after it had ended.
     """
 
     one_by_one: list[Any]
@@ -87,7 +87,7 @@ class Served:
 
     @property
     def num_first(self) -> int:
-        """The requests before the conversations."""
+        """The number of requests before the conversations."""
         return len(self.one_by_one) + len(self.at_once)
 
 
@@ -107,8 +107,8 @@ class Client:
     def ask(
         self, number: int, prompt: list[int], max_tokens: int, **vllms_own: Any
     ) -> dict[str, Any]:
-        """Return every second answer is streamed, and the ranks take turns. What is vLLM's own of a
-        request goes into its body beside the rest."""
+        """Ask for a completion. Every second answer is streamed, and the ranks take turns.
+        ``vllms_own`` are vLLM's own fields for the body of the request."""
         stream = number % 2 == 1
         answer = self.openai.completions.create(
             model=self.service.model,
@@ -124,7 +124,7 @@ class Client:
 
 
 def whole(parts: Sequence[Any]) -> dict[str, Any]:
-    """Return one answer from its parts, the last of which tells the usage."""
+    """Return one answer from its parts. The last part has the usage."""
     parts = list(parts)
     choices = [choice for part in parts for choice in part.choices]
     return {
@@ -168,8 +168,8 @@ def ask_one_by_one(client: Client) -> list[Any]:
 
 
 def ask_at_once(client: Client) -> list[Any]:
-    """Return requests whose prefix is cached, and that share no more than that: order does not
-    matter."""
+    """Ask requests at the same time whose prefix is cached and that share nothing else, so that
+    their order does not matter."""
     rng = random.Random(4)
     service = client.service
     prefix = random_tokens(rng, SHARED_BLOCKS * service.block_size)
@@ -181,7 +181,7 @@ def ask_at_once(client: Client) -> list[Any]:
 
 
 def converse_at_once(client: Client) -> None:
-    """Conversations side by side, of which one begins as another ends."""
+    """Have conversations at the same time. One begins when another ends."""
 
     def converse(number: int) -> None:
         rng = random.Random(number)
@@ -364,7 +364,8 @@ def assert_events_are_the_same(off: Served, require: Served) -> None:
 
 
 def by_rank(metrics: dict[str, float], unit: str, num_ranks: int = 2) -> list[int]:
-    """Prompt tokens that each data-parallel rank counted as ``queries`` or as ``hits``."""
+    """Return the prompt tokens that each data-parallel rank counted as ``queries`` or as
+    ``hits``."""
     start = f"vllm:prefix_cache_{unit}_total"
     return [
         int(value)
@@ -375,7 +376,7 @@ def by_rank(metrics: dict[str, float], unit: str, num_ranks: int = 2) -> list[in
 
 
 def counts(served: Served) -> dict[str, float]:
-    """Return the counters, without the times at which they were made."""
+    """Return the counters, without the times at which they were created."""
     return {name: value for name, value in served.metrics.items() if "_created" not in name}
 
 
@@ -385,7 +386,7 @@ def heard_in_order(served: Served) -> list[list[Any]]:
 
 
 def heard_at_once(served: Served) -> list[list[str]]:
-    """Return each rank's events while it had many requests, whose order is up to chance."""
+    """Return each rank's events while it had many requests, whose order is random."""
     return [sorted(map(repr, at_once)) for _, at_once, _ in map(between_resets, served.events)]
 
 

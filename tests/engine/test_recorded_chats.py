@@ -1,4 +1,5 @@
-"""Chats at random times, on two data-parallel ranks: a replay predicts what their server did."""
+"""Tests that a replay predicts what a server did with chats at random times on two data-parallel
+ranks."""
 
 import json
 import random
@@ -41,7 +42,7 @@ RESETTING = {
 def test_chats_on_two_ranks_hit_and_wait_as_predicted(
     mode: str, release: str, models: Path, tmp_path: Path
 ) -> None:
-    """Hundreds of requests that vLLM itself spreads over its ranks, at random times."""
+    """Send hundreds of requests at random times. vLLM itself spreads them over its ranks."""
     if not (models / "slow-llama").exists():
         write_slow_llama(models / "slow-llama")
     folder, log = tmp_path / "recorded", tmp_path / "log"
@@ -80,7 +81,7 @@ def test_resets_and_prompt_logprobs_are_replayed_as_they_were(
         for turn in range(12):
             if turn in (4, 9):
                 server.reset_prefix_cache()
-            # Several at once: a step has prefills and decodes.
+            # Several at once, so that a step has prefills and decodes.
             with ThreadPoolExecutor(4) as pool:
                 asks = [(prompt, (turn + n) % 3 == 0) for n, prompt in enumerate(prompts)]
                 list(pool.map(lambda ask: complete(server, *ask), asks))
@@ -106,7 +107,8 @@ def complete(server: Server, prompt: list[int], wants_logprobs: bool) -> None:
 
 
 def quantile_of_histogram(samples: dict[str, float], share: float) -> float:
-    """From the cumulative buckets of all ranks, as Prometheus does: linear inside a bucket."""
+    """Return a quantile from the cumulative buckets of all ranks, as Prometheus does: linear inside
+    a bucket."""
     counts: dict[float, float] = {}
     for name, value in samples.items():
         if found := re.search(r'_bucket\{.*le="([^"]+)"', name):

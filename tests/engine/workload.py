@@ -20,10 +20,10 @@ def longest_request(scale: int) -> int:
 
 @dataclass(frozen=True)
 class Workload:
-    """``num_aborts`` requests are aborted while they run.
+    """A workload. ``num_aborts`` requests are aborted while they run.
 
     Every ``reset_every`` steps the prefix cache is reset, every second time with the running
-    requests preempted for it. Prompts are ``scale`` times as long as they were with 1.
+    requests preempted for it. Prompts are ``scale`` times as long as with 1.
     """
 
     seed: int
@@ -36,9 +36,10 @@ class Workload:
 
 @dataclass(frozen=True)
 class PlannedRequest:
-    """``follows`` is the turn before: its prompt and output come before ``tokens``.
+    """A planned request. ``follows`` is the turn before: its prompt and output come before
+    ``tokens``.
 
-    ``step`` is the earliest to arrive at; ``abort_after`` counts output tokens.
+    ``step`` is the earliest step of its arrival. ``abort_after`` counts output tokens.
     """
 
     name: str

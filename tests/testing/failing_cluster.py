@@ -15,7 +15,7 @@ MESSAGE = "the cluster <is> gone"
 
 @dataclass(frozen=True)
 class _Failing:
-    """An executor that does some of the runs and then cannot go on."""
+    """An executor that does some of the runs and then fails."""
 
     is_done: Callable[[Run], bool]
 
@@ -33,7 +33,7 @@ class _Failing:
 
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, is_done: Callable[[Run], bool]) -> None:
-    """Have commands end with :data:`MESSAGE` when the runs are done of which this is true."""
+    """Make commands end with :data:`MESSAGE` after the runs for which ``is_done`` returns true."""
 
     @contextmanager
     def executor_at(_: Place | None) -> Iterator[_Failing]:

@@ -1,4 +1,4 @@
-"""Messages that kvoxide logs in a vLLM process."""
+"""Collects the messages that kvoxide logs in a vLLM process."""
 
 import logging
 from collections.abc import Iterator

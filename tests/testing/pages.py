@@ -1,4 +1,4 @@
-"""What stands on a page of ``--html``, read without a browser."""
+"""Reads a page of ``--html`` without a browser."""
 
 import json
 from html.parser import HTMLParser
@@ -11,7 +11,7 @@ Plot = dict[str, Any]
 
 
 class PageText(HTMLParser):
-    """The scripts, titles and tables of a page, and every element that it has."""
+    """The scripts, titles and tables of a page, and every element in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class PageText(HTMLParser):
 
     @property
     def plots(self) -> dict[str, Plot]:
-        """What is drawn, by its title."""
+        """The plots, by their titles."""
         numbers = [a["data-plot"] for _, a in self.elements if "data-plot" in a]
         titles = [a["aria-label"] for _, a in self.elements if "data-plot" in a]
         plots = json.loads(self.scripts[0], parse_constant=_refuse)["plots"]

@@ -1,10 +1,11 @@
-"""Which tests go together where several processes of pytest-xdist share them, and in what order."""
+"""Decides which tests run together, and in what order, when several processes of pytest-xdist share
+them."""
 
 from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-# What takes long comes first, so that the processes end at about the same time.
+# The longest come first, so that the processes end at about the same time.
 IN_ORDER: Final = (
     "tests/engine/",
     "tests/proof/",
@@ -12,8 +13,8 @@ IN_ORDER: Final = (
     "tests/vllm/",
     "tests/package/",
 )
-# Tests of a file that one process runs, one after the other: they are short, share what is made
-# once for all of them, or listen on ports.
+# Files whose tests one process runs, one after the other. They are short, share expensive set-up,
+# or listen on ports.
 TOGETHER: Final = (
     "tests/package/",
     "tests/vllm/test_bad_input.py",
@@ -24,12 +25,12 @@ TOGETHER: Final = (
 
 
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
-    """A process takes the next test that is left, or the next file of those."""
+    """A process takes the next test that is left, or the next of these files."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.split("::")[0] if nodeid.startswith(TOGETHER) else nodeid
 
 
 def place(nodeid: str) -> int:
-    """Where in the order a test comes."""
+    """Return the position of a test in the order."""
     return next(at for at, start in enumerate(IN_ORDER) if nodeid.startswith(start))

@@ -1,4 +1,4 @@
-"""Programs that are started, watched and not left behind."""
+"""Starts and observes programs, and ends all of their processes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ LAST_LINES = 60
 
 @dataclass
 class Running:
-    """A process with all its descendants, in a session of their own; ``log`` is what they print."""
+    """A process with all its descendants, in a session of their own. ``log`` has their output."""
 
     process: subprocess.Popen[bytes] | preloaded.Process
     log: Path
@@ -26,11 +26,11 @@ class Running:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
     def members(self) -> list[int]:
-        """Process ids that are left of the session."""
+        """Return the process ids that are left of the session."""
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self.has(path)]
 
     def wait_for_members(self, timeout: float) -> None:
-        """Give what is left of the session some time to end by itself."""
+        """Wait for some time until the remaining processes of the session end by themselves."""
         deadline = time.monotonic() + timeout
         while self.members() and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -54,9 +54,9 @@ def running(
     standard_input: Path = Path(os.devnull),
     is_new: bool = True,
 ) -> Iterator[Running]:
-    """Run ``python COMMAND...`` until the block ends, and leave nothing of it behind.
+    """Run ``python COMMAND...`` until the block ends, then end all of its processes.
 
-    Where it need not be a new Python, it is a preloaded one.
+    If it need not be a new Python, it is a preloaded one.
     """
     with log.open("wb") as output, standard_input.open("rb") as given:
         files = (given.fileno(), output.fileno(), output.fileno())

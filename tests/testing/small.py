@@ -43,7 +43,7 @@ def make_request(
 def allocate(
     manager: KVCacheManager, request: Request, num_new: int, **options: Any
 ) -> KVCacheBlocks:
-    """Slots that must be there, whose tokens count as computed from then on."""
+    """Allocate slots, which must fit, and count their tokens as computed from then on."""
     blocks = manager.allocate_slots(request, num_new, **options)
     assert blocks is not None
     request.num_computed_tokens += num_new
@@ -51,7 +51,7 @@ def allocate(
 
 
 def admit(manager: KVCacheManager, request: Request, *, chunk: int | None = None) -> int:
-    """Look up and prefill, ``chunk`` tokens a step; the tokens that were hit."""
+    """Look up and prefill, ``chunk`` tokens per step. Return the hit tokens."""
     hit, num_hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
     first = min(chunk or request.num_tokens, request.num_tokens - num_hit)
     allocate(manager, request, first, num_new_computed_tokens=num_hit, new_computed_blocks=hit)
@@ -71,7 +71,7 @@ def decode(manager: KVCacheManager, request: Request, tokens: Iterable[int]) -> 
 def serve(
     manager: KVCacheManager, request_id: str, tokens: Iterable[int], **options: Any
 ) -> Request:
-    """Return a request from look-up to the end; its blocks stay behind in the cache."""
+    """Return a request after serving it from look-up to end. Its blocks stay in the cache."""
     request = make_request(manager, request_id, tokens, **options)
     admit(manager, request)
     manager.free(request)

@@ -1,4 +1,4 @@
-"""Small managers of vLLM's and requests for them; needs vLLM."""
+"""Small managers of vLLM and requests for them. This module needs vLLM."""
 
 import random
 from typing import Any
@@ -29,9 +29,9 @@ _hasher = get_request_block_hasher(BLOCK_SIZE, sha256_cbor)
 
 
 def config(*specs: Any, num_blocks: int = 100, interval: int | None = None) -> KVCacheConfig:
-    """Return a pool for groups of these specs; full attention and a sliding window by default.
+    """Return a pool for groups with these specs, by default full attention and a sliding window.
 
-    ``interval`` is the retention interval that vLLM is configured with.
+    ``interval`` is the retention interval in vLLM's configuration.
     """
     groups = [
         KVCacheGroupSpec([f"layer.{i}"], spec) for i, spec in enumerate(specs or (full(), window()))
@@ -57,7 +57,7 @@ def window() -> Any:
 
 
 def states() -> Any:
-    """Recurrent states in blocks of three hashes, so that hits can end inside a block."""
+    """Return recurrent states in blocks of three hashes, so that hits can end inside a block."""
     return MambaSpec(
         block_size=3 * BLOCK_SIZE,
         shapes=((8,),),
@@ -68,12 +68,12 @@ def states() -> Any:
 
 
 def hisparse() -> Any:
-    """Of a kind that the engine leaves to vLLM."""
+    """Return a group of a kind that the engine leaves to vLLM."""
     return HiSparseResidentSpec(block_size=BLOCK_SIZE, page_size=256)
 
 
 def make_manager(*specs: Any, **arguments: Any) -> Any:
-    """What the scheduler gets: the class is looked up in vLLM's module, as it stands now."""
+    """Return the manager that the scheduler gets: the class is the present one in vLLM's module."""
     sizes = {"scheduler_block_size": BLOCK_SIZE, "hash_block_size": BLOCK_SIZE}
     arguments = {"max_model_len": MAX_MODEL_LEN, "log_stats": True, **sizes, **arguments}
     arguments.setdefault("kv_cache_config", config(*specs))
@@ -81,7 +81,8 @@ def make_manager(*specs: Any, **arguments: Any) -> Any:
 
 
 def stock_manager(*specs: Any, **arguments: Any) -> Any:
-    """As :func:`make_manager`, of vLLM's own class; fails where kvoxide's would be made."""
+    """Return a manager of vLLM's own class, like :func:`make_manager`. Fail if kvoxide's would be
+    constructed."""
     with settings.using(settings.Settings(mode="off")):
         manager = make_manager(*specs, **arguments)
     assert type(manager) is kv_cache_manager.KVCacheManager
@@ -94,7 +95,7 @@ def make_request(name: object, tokens: list[int]) -> Any:
 
 
 def traffic(manager: Any, num_requests: int = 120, seed: int = 0) -> list[Any]:
-    """Random traffic with shared prefixes; everything that a server would see of it."""
+    """Play random traffic with shared prefixes. Return everything that a server would see of it."""
     rng = random.Random(seed)
     prompts = [_tokens(rng, rng.randrange(20, 400)) for _ in range(8)]
     seen: list[Any] = []

@@ -47,7 +47,7 @@ def succeed(*arguments: str | Path, standard_input: bytes | None = None) -> Resu
 
 
 def replay_json(tmp_path: Path, *arguments: str | Path) -> dict[str, Any]:
-    """What ``kvoxide replay`` writes to ``--json``."""
+    """Return the JSON that ``kvoxide replay`` writes to ``--json``."""
     path = tmp_path / "replay.json"
     succeed("replay", *arguments, "--json", path)
     record: dict[str, Any] = json.loads(path.read_bytes())

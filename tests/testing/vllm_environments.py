@@ -1,4 +1,4 @@
-"""Processes with one or the other vLLM release, and with kvoxide as an installed plugin."""
+"""Processes with one of the two vLLM releases, and with kvoxide as an installed plugin."""
 
 import importlib.metadata
 import os
@@ -18,8 +18,8 @@ ENTRY_POINT = "kvoxide.vllm.plugin:register"
 
 
 def own_cache(release: str) -> dict[str, str]:
-    """Variables of a cache that only vLLM ``release`` uses. What vLLM finds out about a class of
-    models takes a whole process, and another release would overwrite it."""
+    """Return the variables of a cache that only vLLM ``release`` uses. vLLM needs a whole process
+    to inspect a class of models, and another release would overwrite the result."""
     root = Path(os.environ.get("VLLM_CACHE_ROOT", "~/.cache/vllm")).expanduser()
     return {"VLLM_CACHE_ROOT": str(root / f"kvoxide-tests-{release}")}
 
@@ -27,8 +27,8 @@ def own_cache(release: str) -> dict[str, str]:
 def environment_of(
     release: str, folder: Path, plugins: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Variables of a process that imports vLLM ``release`` and finds kvoxide's plugin, and
-    ``plugins`` (name -> entry point) besides; skips the test where there is no such vLLM.
+    """Return the variables of a process that imports vLLM ``release`` and finds kvoxide's plugin,
+    and ``plugins`` (name -> entry point). Skip the test if there is no such vLLM.
 
     ``folder`` takes the metadata of plugins that are not installed.
     """
@@ -46,7 +46,7 @@ def environment_of(
 
 
 def package_of(release: str) -> Path:
-    """Return the folder of the package of vLLM ``release``; skips the test where it is not
+    """Return the folder of the package of vLLM ``release``. Skip the test if it is not
     installed."""
     found = _search_paths().get(release)
     if found is None:
@@ -59,7 +59,7 @@ def package_of(release: str) -> Path:
 
 
 def vendor_package(folder: Path, release: str) -> Path:
-    """vLLM ``release`` in ``folder``, whose ``v1/core`` may be changed; it is returned."""
+    """Copy vLLM ``release`` to ``folder``. Return its ``v1/core``, which may be changed."""
     package = package_of(release)
     for source, target in ((package, folder / "vllm"), (package / "v1", folder / "vllm" / "v1")):
         target.mkdir()
@@ -72,7 +72,8 @@ def vendor_package(folder: Path, release: str) -> Path:
 
 
 def write_plugins(folder: Path, plugins: dict[str, str]) -> None:
-    """Metadata of plugins for vLLM (name -> entry point) in a folder that will be in the path."""
+    """Write metadata of plugins for vLLM (name -> entry point) into a folder that will be in the
+    path."""
     for name, entry_point in plugins.items():
         metadata = folder / f"plugin_of_test_{name}-1.0.dist-info"
         metadata.mkdir(parents=True)
@@ -86,8 +87,8 @@ def write_plugins(folder: Path, plugins: dict[str, str]) -> None:
 
 @cache
 def _search_paths() -> dict[str, tuple[str, ...]]:
-    """Release -> PYTHONPATH under which it is imported: this process's, or that without the
-    folder that this process's vLLM comes from."""
+    """Return for each release the PYTHONPATH under which it is imported. It is this process's path,
+    or this path without the folder of this process's vLLM."""
     given = tuple(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     without_vllm = tuple(path for path in given if not (Path(path) / "vllm").is_dir())
     found = {_version_under(path): path for path in (without_vllm, given)}
@@ -102,7 +103,7 @@ def _version_under(path: tuple[str, ...]) -> str:
     return done.stdout.strip()
 
 
-# Importing vLLM would take seconds.
+# The program does not import vLLM, because that would take seconds.
 _PRINT_VERSION = """
 import importlib.util, pathlib, re
 spec = importlib.util.find_spec("vllm")

@@ -1,4 +1,4 @@
-"""Runs rows of each kind, and tells how they were answered."""
+"""Runs rows of each kind, and returns their answers."""
 
 import os
 import shlex
@@ -19,8 +19,8 @@ _MOST_READ = 2**24
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a row: in words as in the table, with the message, and whether everything is as
-    it was."""
+    """The result of a row: the answer in the words of the table, the message, and whether
+    everything is unchanged."""
 
     what: str
     message: str
@@ -28,29 +28,29 @@ class Answer:
 
 
 def require_answer(row: Row, answer: Answer) -> None:
-    """Fail where the answer is not the one that stands in the row."""
+    """Fail if the answer is not the one in the row."""
     assert answer.what == row.answer, answer.message
     assert [part for part in row.says if part not in answer.message] == [], answer.message
     assert answer.is_unchanged
 
 
 def run_python(setup: str, row: Row) -> Answer:
-    """Statements in a namespace of their own, which ``setup`` makes."""
+    """Run statements in a namespace of their own, which ``setup`` creates."""
     namespace: dict[str, Any] = {}
     exec(compile(setup, "tests/bad_input.md", "exec"), namespace)
     return run_in(namespace, row)
 
 
 def run_in(namespace: dict[str, Any], row: Row) -> Answer:
-    """Statements in a namespace whose ``manager``, or its ``engine``, must stay as it is, and whose
-    ``tier`` too, if there is one."""
+    """Run statements in a namespace. Its ``manager``, or the manager's ``engine``, must stay
+    unchanged, and so must its ``tier`` if there is one."""
     manager = namespace["manager"]
     engine = getattr(manager, "engine", manager)
     before, tier_before = engine.state_digest(), _state_of_tier(namespace)
     what, message = NOTHING, ""
     try:
         exec(compile(row.given, row.what, "exec"), namespace)
-    except BaseException as error:  # a panic of the engine is no Exception
+    except BaseException as error:  # a panic of the engine is not an Exception
         what, message = type(error).__name__, printed(error)
     engine.check_invariants()
     is_unchanged = engine.state_digest() == before and _state_of_tier(namespace) == tier_before
@@ -59,17 +59,17 @@ def run_in(namespace: dict[str, Any], row: Row) -> Answer:
 
 def _state_of_tier(namespace: dict[str, Any]) -> Any:
     tier = namespace.get("tier")
-    tier = getattr(tier, "tier", tier)  # vLLM's has kvoxide's inside
+    tier = getattr(tier, "tier", tier)  # vLLM's tier contains kvoxide's
     return tier and (tier.get_chunks(), tier.get_lru_order())
 
 
 def printed(error: BaseException) -> str:
-    """Return the message and the notes below it, which name the argument where one is at fault."""
+    """Return the message and its notes, which name the argument at fault."""
     return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def run_command(setup: str, row: Row) -> Answer:
-    """Return a command line in the current folder, after ``setup`` has put files there."""
+    """Run a command line in the current folder, after ``setup`` has written files there."""
     exec(compile(setup, "tests/bad_input.md", "exec"), {})
     program, *arguments = shlex.split(row.given)
     assert program == "kvoxide"
@@ -83,7 +83,7 @@ def run_command(setup: str, row: Row) -> Answer:
 
 
 def run_line(row: Row) -> Answer:
-    """Return a line of a trace."""
+    """Read a line of a trace."""
     trace = Trace()
     trace.push_prompt([1], 1)
     try:
@@ -94,7 +94,7 @@ def run_line(row: Row) -> Answer:
 
 
 def run_environment(row: Row) -> Answer:
-    """Variables of the environment."""
+    """Read variables of the environment."""
     variables = dict(part.split("=", 1) for part in shlex.split(row.given))
     before = dict(os.environ)
     try:
@@ -105,8 +105,8 @@ def run_environment(row: Row) -> Answer:
 
 
 def _files() -> dict[str, bytes | tuple[int, int]]:
-    """What the files below the current folder hold; of one that is too large to be read for every
-    row, its size and when it was changed."""
+    """Return the contents of the files in the current folder. For a file that is too large to be
+    read for every row, return its size and the time of its last change."""
     found = [path for path in Path().rglob("*") if path.is_file()]
     return {str(path): _mark(path) for path in found}
 

@@ -1,4 +1,4 @@
-"""The tables of tests/bad_input.md as rows that can be run."""
+"""Reads the tables of tests/bad_input.md as rows that can be run."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tests.testing.paths import TESTS
 
 DOCUMENT: Final = TESTS / "bad_input.md"
 
-# How a row is run that needs vLLM.
+# The kind of rows that need vLLM.
 IN_VLLM: Final = "vLLM"
 
 _SPAN: Final = re.compile(r"`([^`]+)`")
@@ -17,9 +17,9 @@ _SPAN: Final = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. ``how`` is the title of the column that holds ``given``, and says how it
-    is run; ``answer`` is an exception class, an exit status or a field; ``says`` are parts of the
-    message."""
+    """One line of a table. ``how`` is the title of the column that holds ``given``, and determines
+    how it is run. ``answer`` is an exception class, an exit status or a field. ``says`` are parts
+    of the message."""
 
     how: str
     what: str
@@ -46,8 +46,7 @@ def rows() -> list[Row]:
 
 @cache
 def setup(how: str) -> str:
-    """Return the code that prepares the ground for the rows of a kind: the block named ``how`` in
-    it."""
+    """Return the code that prepares the rows of a kind: the block named ``how`` in the document."""
     text = DOCUMENT.read_text(encoding="utf-8")
     (code,) = re.findall(rf"^```python {how}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(code)

@@ -1,16 +1,18 @@
-"""Python programs in processes of their own that need not import the third parties again.
+"""Python programs in processes of their own that need not import third-party modules again.
 
-Importing what vLLM stands on (torch, transformers, and five thousand modules more) takes eight
-seconds of a core; the tests start some fifty such processes. A server that has imported all of it,
-but nothing of vLLM or kvoxide, forks them instead: :mod:`.client` asks it, :mod:`.server` is it,
-:mod:`.program` becomes the program that was asked for, :mod:`.modules` says what is imported.
+Importing the modules that vLLM needs (torch, transformers, and five thousand more) takes eight
+seconds of a core, and the tests start about fifty such processes. Therefore a server forks them. It
+has imported all these modules, but nothing of vLLM or kvoxide. :mod:`.client` asks the server,
+:mod:`.server` is the server, :mod:`.program` becomes the requested program, and :mod:`.modules`
+lists the imported modules.
 
-What a process finds is what a new one finds, but for the third parties: its environment, path,
-folder, arguments and files are the asker's, and it ends as Python ends, with its status, threads
-and exit functions. Variables that a third party may read when it is imported are the same for all
-processes of a server; where they differ, so does the server. What must not find torch imported is
-a job for :mod:`subprocess`; what may find even vLLM imported names modules in the variable
-:data:`ALSO`, and in :data:`ALSO_FROM` where they are.
+Apart from these modules, such a process equals a new one. Its environment, path, folder, arguments
+and files are the client's. It ends as Python ends, with its status, threads and exit functions. A
+third-party module may read variables when it is imported. These are the same for all processes of a
+server; clients with different variables get different servers.
+
+A program that must not find torch imported needs :mod:`subprocess`. A program that may even find
+vLLM imported names modules in the variable :data:`ALSO`, and their folders in :data:`ALSO_FROM`.
 """
 
 from .client import Process, run, start

@@ -1,4 +1,4 @@
-"""Asks for processes, and starts a server where there is none yet."""
+"""Requests processes, and starts a server if there is none yet."""
 
 import fcntl
 import hashlib
@@ -22,8 +22,8 @@ from .folder import current_folder
 from .wire import Request, receive_number, send_request
 
 _START_TIMEOUT: Final = 300
-# What nothing but vLLM, kvoxide, pytest, the path and the folder for temporary files depends on: a
-# program may have its own.
+# Only vLLM, kvoxide, pytest, the path and the folder for temporary files depend on these variables,
+# so a program may have its own values.
 _OF_THE_PROGRAM: Final = (
     "KVOXIDE",
     "VLLM_",
@@ -37,7 +37,7 @@ _OF_THE_PROGRAM: Final = (
 
 
 class Process:
-    """What :class:`subprocess.Popen` is for a process that was asked for here."""
+    """A requested process, with methods like :class:`subprocess.Popen`."""
 
     def __init__(self, request: Request, files: list[int]) -> None:
         self._connection = _connect(request.environment)
@@ -74,7 +74,8 @@ def start(
     directory: Path | None = None,
     files: Sequence[int],
 ) -> Process:
-    """``python ARGUMENT...`` as the leader of a new session, with these three standard files."""
+    """Start ``python ARGUMENT...`` as the leader of a new session, with these three standard
+    files."""
     folder = str(directory or Path.cwd())
     return Process(Request([str(a) for a in arguments], environment, folder), list(files))
 
@@ -82,7 +83,8 @@ def start(
 def run(
     arguments: Sequence[str | Path], environment: dict[str, str], given: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """``python ARGUMENT...`` until it ends, with what it reads and its output as text."""
+    """Run ``python ARGUMENT...`` until it ends. ``given`` is its input as text. Return its output
+    as text."""
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         files[0].write(given.encode())
@@ -96,7 +98,7 @@ def run(
 
 
 def _connect(environment: dict[str, str]) -> socket.socket:
-    """To the server for these variables, which is started if this is the first time."""
+    """Connect to the server for these variables. Start it if there is none."""
     ours = {k: v for k, v in environment.items() if not k.startswith(_OF_THE_PROGRAM)}
     key = hashlib.sha256(json.dumps(ours, sort_keys=True).encode()).hexdigest()[:16]
     address = current_folder() / key

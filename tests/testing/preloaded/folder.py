@@ -1,5 +1,6 @@
-"""Where the servers of one run of the tests are found: one run, one folder, one server for each
-set of variables. They end with the folder, or with the process that made it, its owner."""
+"""The folder of the servers of one test run. There is one folder per run, and one server for
+each set of variables. The servers end with the folder, or with the process that created it, its
+owner."""
 
 import os
 import shutil
@@ -14,7 +15,7 @@ _VARIABLE: Final = "TESTS_FOLDER_OF_SERVERS"
 
 @contextmanager
 def folder_for_servers() -> Iterator[None]:
-    """Make the folder for this process and its children, until the block ends."""
+    """Create the folder for this process and its children, until the block ends."""
     before = os.environ.get(_VARIABLE)
     folder = tempfile.mkdtemp(prefix="tests-")
     (Path(folder) / "owner").write_text(str(os.getpid()))
@@ -34,5 +35,5 @@ def current_folder() -> Path:
 
 
 def owner_of(folder: Path) -> int:
-    """Its process id."""
+    """Return the process id of the owner."""
     return int((folder / "owner").read_text())

@@ -1,4 +1,4 @@
-"""What the server imports: what takes vLLM long to import and is not vLLM's."""
+"""The modules that the server imports: they take vLLM long to import, and are not vLLM's."""
 
 import os
 import sys
@@ -6,14 +6,16 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
-# What vLLM sets before it imports torch, and the platform that it imports its own modules for.
+# vLLM sets these before it imports torch. They include the platform that it imports its own modules
+# for.
 _VARIABLES: Final = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "VLLM_TARGET_DEVICE": "cpu",
 }
 
-# With what they import in turn, 95 % of the time that the import of an engine takes.
+# Together with the modules that they import, these are 95 % of the time that the import of an
+# engine takes.
 _MODULES: Final = (
     "torch",
     "torch._inductor.lowering",
@@ -49,14 +51,15 @@ _MODULES: Final = (
 
 
 ALSO: Final = "PRELOADED_TOO"
-"""The variable that names what a server imports besides, separated by commas."""
+"""The variable that names further modules for a server to import, separated by commas."""
 
 ALSO_FROM: Final = "PRELOADED_FROM"
-"""The variable with the folders, separated as in PYTHONPATH, where it finds them first."""
+"""The variable with the folders where the server looks for them first, separated as in
+PYTHONPATH."""
 
 
 def import_all() -> None:
-    """Import each of them that is installed."""
+    """Import each of the modules that is installed."""
     os.environ.update(_VARIABLES)
     sys.path[:0] = filter(None, os.environ.get(ALSO_FROM, "").split(os.pathsep))
     for name in (*_MODULES, *filter(None, os.environ.get(ALSO, "").split(","))):

@@ -1,4 +1,4 @@
-"""Becomes the program that was asked for."""
+"""Becomes the requested program."""
 
 import atexit
 import os
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from .wire import Request
 
-# As it was when Python started, but for what the variable PYTHONPATH named.
+# The path when Python started, without the folders of the variable PYTHONPATH.
 _PATH_OF_PYTHON = [
     path
     for path in sys.path
@@ -21,8 +21,8 @@ _PATH_OF_PYTHON = [
 
 
 def become(request: Request) -> NoReturn:
-    """Run it as ``python ARGUMENT...`` would, and end as Python ends, but for taking all modules
-    apart: that takes longer than most of the programs."""
+    """Run the program as ``python ARGUMENT...`` would, and end as Python ends. Do not destroy all
+    modules: that takes longer than most of the programs."""
     status = 0
     try:
         _run(request)
@@ -50,7 +50,7 @@ def _run(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.directory)
-    tempfile.tempdir = None  # it may have been looked up already
+    tempfile.tempdir = None  # it may have been computed already
     given = request.environment.get("PYTHONPATH", "").split(os.pathsep)
     path = [*filter(None, given), *_PATH_OF_PYTHON]
     match request.arguments:

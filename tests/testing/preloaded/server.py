@@ -1,6 +1,6 @@
-"""``python -m tests.testing.preloaded.server SOCKET``: imports the third parties, then forks.
+"""``python -m tests.testing.preloaded.server SOCKET``: imports third-party modules, then forks.
 
-It ends when the folder of the socket is gone, or the folder's owner.
+It ends when the folder of the socket is deleted, or when the folder's owner ends.
 """
 
 import gc
@@ -24,7 +24,7 @@ _PATIENCE: Final = 0.5
 
 
 def main() -> None:
-    """Serve until there is nobody left to serve, or be one of the programs asked for."""
+    """Serve until there is no client left. In a forked process, become the requested program."""
     address = Path(sys.argv[1])
     import_all()
     if threading.active_count() != 1:
@@ -38,7 +38,8 @@ def main() -> None:
 
 
 def _serve(address: Path) -> Request | None:
-    """None at the end; in a process that was forked, what it is to be."""
+    """Serve until the end, and return None. In a forked process, return the request for its
+    program."""
     owner = os.pidfd_open(owner_of(address.parent))
     listener = _listen(address)
     while address.exists():
@@ -57,7 +58,7 @@ def _serve(address: Path) -> Request | None:
 
 
 def _listen(address: Path) -> socket.socket:
-    """Return the name is there once connections are taken."""
+    """Listen at the address. Its name appears when connections are accepted."""
     listener = socket.socket(socket.AF_UNIX)
     new = address.with_suffix(".new")
     listener.bind(str(new))
@@ -75,7 +76,8 @@ def _forget_the_ended() -> None:
 
 
 def _fork_program(connection: socket.socket) -> Request:
-    """Return in the program; its parent stays to tell the asker how it ends."""
+    """Return the request in the new program. Its parent stays, and reports to the client how the
+    program ends."""
     request, files = receive_request(connection)
     told, telling = os.pipe()
     pid = os.fork()
@@ -95,12 +97,13 @@ def _fork_program(connection: socket.socket) -> Request:
 
 
 def _tell(connection: socket.socket, pid: int) -> NoReturn:
-    """Its process id, and in the end its status, negative where a signal ended it."""
+    """Send the process id, and in the end the status, which is negative if a signal ended the
+    process."""
     send_number(connection, pid)
     ended = os.pidfd_open(pid)
     asker = connection.fileno()
     if asker in select.select([ended, asker], [], [])[0]:
-        os.killpg(pid, signal.SIGKILL)  # nobody waits for it any longer
+        os.killpg(pid, signal.SIGKILL)  # the client no longer waits for it
     _, status = os.waitpid(pid, 0)
     with suppress(BrokenPipeError):
         send_number(connection, os.waitstatus_to_exitcode(status))

@@ -1,4 +1,4 @@
-"""What goes over the socket between asker and server."""
+"""The messages between client and server."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ _NUM_FILES: Final = 3
 
 @dataclass(frozen=True)
 class Request:
-    """What would stand behind ``python`` on a command line, with its environment and folder."""
+    """The arguments after ``python`` on a command line, with the environment and the folder."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -20,7 +20,7 @@ class Request:
 
 
 def send_request(connection: socket.socket, request: Request, files: list[int]) -> None:
-    """``files`` become the standard input, output and error of the program."""
+    """Send a request. ``files`` become the standard input, output and error of the program."""
     text = json.dumps(asdict(request)).encode()
     socket.send_fds(connection, [_LENGTH.pack(len(text))], files)
     connection.sendall(text)

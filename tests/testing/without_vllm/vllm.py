@@ -1,3 +1,3 @@
-"""First on PYTHONPATH, this is an environment without vLLM."""
+"""With this folder first on PYTHONPATH, the environment has no vLLM."""
 
 raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
