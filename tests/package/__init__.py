@@ -1,2 +1,2 @@
-"""What needs no vLLM: the Python API, bad input, replays, ``kvoxide bench``, and of the plugin what
-can be told without one."""
+"""Tests that need no vLLM: the Python API, bad input, replays, ``kvoxide bench``, and the parts of
+the plugin that can be tested without it."""

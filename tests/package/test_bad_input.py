@@ -1,5 +1,5 @@
-"""The rows of tests/bad_input.md that need no vLLM: the answer that stands there, and everything as
-it was. tests/vllm has the others."""
+"""Runs the rows of tests/bad_input.md that need no vLLM. Each must give the answer in its row, and
+change nothing. tests/vllm runs the others."""
 
 import inspect
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_every_row_can_be_told_from_every_other() -> None:
 
 
 def with_arguments(cls: type) -> list[str]:
-    """Return the public methods of a class that can be given something wrong."""
+    """Return the public methods of a class that take arguments, which could be wrong."""
     methods = inspect.getmembers(cls, inspect.isroutine)
     public = [(name, method) for name, method in methods if not name.startswith("_")]
     return [name for name, method in public if len(inspect.signature(method).parameters) > 1]
@@ -100,7 +100,7 @@ def test_work_goes_on_after_every_refusal() -> None:
 
 
 def world() -> dict[str, Any]:
-    """Return the namespace that rows for the Python API run in."""
+    """Return the namespace in which rows for the Python API run."""
     namespace: dict[str, Any] = {}
     exec(setup("Python"), namespace)
     return namespace

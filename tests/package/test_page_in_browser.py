@@ -1,5 +1,6 @@
-"""The page of ``--html`` in a headless Chromium: it draws every plot without a complaint and
-without the network, by light and dark, on wide and narrow screens, and runs no text as a script."""
+"""Tests of the page of ``--html`` in a headless Chromium. It must draw every plot without an error
+and without the network, in light and dark, on wide and narrow screens. It must run no text as a
+script."""
 
 import json
 import os
@@ -26,15 +27,15 @@ RUNS: Final[dict[str, tuple[str, ...]]] = {
     "times over sizes": ("--blocks", "150,300", "--arrivals", "trace", "--instances", "2"),
     "nothing served": ("--blocks", "8", "--arrivals", "trace"),
 }
-# A name that would be elements and scripts, were it not escaped.
+# A name that would become elements and scripts if it were not escaped.
 NAME: Final = "<img src=x onerror=document.body.remove()><script>document.body.remove()<"
 MINUTE: Final = 60_000
-# Milliseconds between two looks at a page that is about to change.
+# Milliseconds between two checks of a page that is about to change.
 SOON: Final = 20
 WIDE: Final = 1280
 NARROW: Final = 375
 
-# For each plot: the marks that have an extent, and whether it is to have any.
+# Returns for each plot the marks that have an extent, and whether it must have any.
 MARKS: Final = """boxes => boxes.map(box => {
     const marks = [...box.querySelectorAll(`.scatterlayer .js-line, .scatterlayer .js-fill,
         .fills path, .scatterlayer .point, .barlayer .point path`)];
@@ -49,11 +50,11 @@ MARKS: Final = """boxes => boxes.map(box => {
         wide: box.getBoundingClientRect().width,
     };
 })"""
-# Whether each plot has been drawn anew for the width that its box has now.
+# Returns whether each plot has been drawn again for the present width of its box.
 FITTING: Final = """() => [...document.querySelectorAll(".drawing")].every(box =>
     Math.abs(box.querySelector(".main-svg").getBoundingClientRect().width
         - box.getBoundingClientRect().width) < 1)"""
-# What reaches beyond the screen and is not in a box that scrolls by itself.
+# Returns elements that reach beyond the screen and are not in a box that scrolls by itself.
 BEYOND: Final = """() => [...document.body.querySelectorAll("*")].filter(element =>
     element.getBoundingClientRect().right > innerWidth + 0.5
     && !element.closest(".scroll table, svg")
@@ -62,7 +63,7 @@ BEYOND: Final = """() => [...document.body.querySelectorAll("*")].filter(element
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The browser that tests/run.sh brings, else the one that Playwright installed."""
+    """Start the browser that tests/run.sh installs, or else the one that Playwright installed."""
     with sync_playwright() as playwright:
         program = os.environ.get(BROWSER) or playwright.chromium.executable_path
         if not Path(program).exists():
@@ -75,7 +76,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The pages of all :data:`RUNS`, of an experiment, and of a replay with missing runs."""
+    """Write the pages of all :data:`RUNS`, of an experiment, and of a replay with missing runs."""
     folder = tmp_path_factory.mktemp("pages")
     records = [
         {**json.loads(line(prompt(0 if n % 2 else n % 10), 20)), "timestamp": 400 * n}
@@ -99,7 +100,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @dataclass
 class Watched:
-    """A page that was opened, what it complained of, and the addresses that it asked for."""
+    """A page that was opened, its errors, and the addresses that it asked for."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)

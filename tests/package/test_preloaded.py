@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has imported the third parties are as new ones."""
+"""Tests that a process forked from one with imported third-party modules is like a new process."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 """vLLM's chained block hashes, in plain Python: sha256 over canonical CBOR.
 
-The hash of a block is that of the array (parent hash, token ids, extra keys or null); the parent
-of the first block is the hash of a seed.
+The hash of a block is the hash of the array (parent hash, token ids, extra keys or null). The
+parent of the first block is the hash of a seed.
 """
 
 import hashlib
@@ -34,7 +34,8 @@ def block_hashes(
     first_keys: Sequence[Cbor] = (),
     every_keys: Sequence[Cbor] = (),
 ) -> list[bytes]:
-    """Hashes of the full blocks. ``first_keys`` follow ``every_keys`` in the first block."""
+    """Return the hashes of the full blocks. In the first block, ``first_keys`` follow
+    ``every_keys``."""
     parent = _sha256(seed)
     hashes = []
     for start in range(0, len(tokens) - block_size + 1, block_size):

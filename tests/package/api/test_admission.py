@@ -1,4 +1,4 @@
-"""Slots: what is given, what is refused, and what comes from elsewhere."""
+"""Tests of slots: which are allocated, which are refused, and which a connector fills."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.testing.small import (
 
 
 def fits(manager: KVCacheManager, num_tokens: int, **options: Any) -> bool:
-    """Return whether a waiting request of so many tokens gets its slots."""
+    """Return whether a waiting request of ``num_tokens`` tokens gets its slots."""
     request = make_request(manager, "new", range(num_tokens))
     return manager.allocate_slots(request, num_tokens, **options) is not None
 

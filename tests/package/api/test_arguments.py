@@ -1,6 +1,6 @@
-"""Every argument and attribute that a decision depends on reaches the manager.
+"""Tests that every argument and attribute on which a decision depends reaches the manager.
 
-What is decided is for the tests of the core, ``rust/core/tests/decisions``.
+The decisions themselves are tested with the core, in ``rust/core/tests/decisions``.
 """
 
 from typing import Any

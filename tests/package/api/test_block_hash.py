@@ -1,4 +1,4 @@
-"""Block hashes are, byte for byte, those that vLLM computes."""
+"""Tests that block hashes equal vLLM's, byte for byte."""
 
 import hashlib
 import pickle
@@ -10,7 +10,7 @@ from kvoxide import BlockHasher, Request
 
 from . import reference_hash
 
-# Every width that CBOR has for a number, and the values on either side of each change.
+# Every width that CBOR has for a number, and the values next to each change of width.
 TOKENS = [0, 1, 23, 24, 255, 256, 65_535, 65_536, 128_255, 2**31 - 1, 7, 7, 7, 7, 7, 7, 9]
 
 
@@ -28,7 +28,7 @@ def test_sha256_cbor(block_size: int) -> None:
 
 
 def test_placeholders_beside_token_ids() -> None:
-    # Any 64-bit integer is hashed as it is; some models mark positions with negative ones.
+    # Any 64-bit integer is hashed by its value. Some models mark positions with negative ones.
     tokens = [-1, -24, -25, -300, 2**32, 2**63 - 1, -(2**63), 5]
     expected = reference_hash.block_hashes(tokens, 4)
     assert BlockHasher(4).hash_tokens(tokens) == expected

@@ -1,4 +1,4 @@
-"""Which of a step's blocks are forgotten in the lists of requests."""
+"""Tests which of a step's blocks are removed from the lists of requests."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +8,7 @@ from kvoxide._core_vllm import VllmBlockIds
 
 
 def state(*groups: tuple[list[int], int]) -> Any:
-    """What vLLM keeps of a request: the block ids and the stored chunks of each group."""
+    """Return vLLM's state of a request: the block ids and the stored chunks of each group."""
     of_groups = (SimpleNamespace(block_ids=ids, next_stored_chunk_idx=n) for ids, n in groups)
     return SimpleNamespace(group_states=tuple(of_groups))
 
@@ -38,7 +38,7 @@ def test_what_was_gone_before_is_not_looked_at_until_the_list_is_emptied() -> No
     states = {"a": state((window, 0))}
     allocated(7).forget_in(states, [0], 1, {})
     assert window == [0] * 80 + [8] * 20
-    window[10] = 8  # nobody does this: it shows that the place is passed over
+    window[10] = 8  # no code does this; it shows that the position is skipped
     allocated(8).forget_in(states, [0], 1, {})
     assert window == [0] * 10 + [8] + [0] * 89
     window.clear()

@@ -1,4 +1,4 @@
-"""The pool behind a manager, for those who hold blocks of their own."""
+"""Tests of the pool of a manager, for code that holds blocks of its own."""
 
 import numpy as np
 

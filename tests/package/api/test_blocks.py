@@ -1,4 +1,4 @@
-"""Views of blocks, and the results that hold them."""
+"""Tests of views of blocks, and of the results that hold them."""
 
 import numpy as np
 from kvoxide import KVCacheBlocks
@@ -31,7 +31,7 @@ def test_ids_as_arrays() -> None:
 
 
 def test_ids_in_any_order_are_lists_of_ints() -> None:
-    """Long lists are put together from runs of ids that go up or down, or from single ints."""
+    """Long lists are built from runs of ids that increase or decrease, or from single ints."""
     manager = make_manager(full(4), num_blocks=6000, max_model_len=2400)
     rng = np.random.default_rng(3)
     for turn in range(40):

@@ -1,4 +1,4 @@
-"""What a manager is made of, and what it takes where nothing is said."""
+"""Tests of a manager's arguments and their defaults."""
 
 import importlib.metadata
 import subprocess

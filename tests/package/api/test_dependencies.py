@@ -1,4 +1,5 @@
-"""docs/dependencies.md names what kvoxide asks for, and who asks: no more and no less."""
+"""Tests that docs/dependencies.md names exactly kvoxide's dependencies, and which part needs
+each."""
 
 import re
 import tomllib
@@ -12,7 +13,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def table(title: str) -> dict[str, set[str]]:
-    """Package -> who asks for it, as the document has it."""
+    """Return for each package the parts that need it, from the document."""
     text = (DOCS / "dependencies.md").read_text(encoding="utf-8")
     (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
     found: dict[str, set[str]] = {}

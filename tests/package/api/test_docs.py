@@ -1,5 +1,5 @@
-"""What the documents say of options, kinds and errors is so, their links lead somewhere, and the
-README's example runs."""
+"""Tests that the documents are right about options, kinds and errors, that their links work, and
+that the README's example runs."""
 
 import ast
 import inspect
@@ -95,7 +95,7 @@ def test_targets_of_plan() -> None:
 
 
 def default(option: click.Option) -> list[str]:
-    """What stands in the column for it."""
+    """Return the default of an option as the column shows it."""
     if option.opts[0] == "--preset":
         return [DEFAULT_PRESET]
     match option.default:

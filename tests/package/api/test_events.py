@@ -1,4 +1,4 @@
-"""What is reported about the cache, for those who mirror it."""
+"""Tests of the events about the cache, from which other code can mirror it."""
 
 from typing import Any
 
@@ -106,7 +106,7 @@ def test_each_group_reports_for_itself() -> None:
     assert in_full.block_hashes == [request.block_hashes[3], request.block_hashes[7]]
     assert in_full.block_size == 32
 
-    # Six of the eight blocks stay out of the cache; the tokens are those of all of them.
+    # Six of the eight blocks stay uncached. The tokens are the tokens of all eight.
     assert (in_window.group_idx, in_window.kv_cache_spec_kind) == (1, "sliding_window")
     assert in_window.kv_cache_spec_sliding_window == 8
     assert in_window.block_hashes == [request.block_hashes[3], request.block_hashes[7]]

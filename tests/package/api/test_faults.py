@@ -1,5 +1,5 @@
-"""What Python's own code raises or does in the middle of a call: the manager is as it was before,
-or it says that it is poisoned."""
+"""Tests of Python code that raises or makes calls in the middle of a call. Afterwards the manager
+is unchanged, or it says that it is poisoned."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -32,14 +32,14 @@ class World:
 
 
 class Stop(Exception):
-    """Of no class that the engine knows."""
+    """An exception of a class that the engine does not know."""
 
 
 FAULTS = [Stop, KeyboardInterrupt, SystemExit, MemoryError, RuntimeError]
 
 
 class Faulty(list[Any]):
-    """A list that hands out ``items`` and then does something else."""
+    """A list that yields ``items`` and then does something else."""
 
     def __init__(self, items: Any, then: Callable[[], Any]) -> None:
         super().__init__(items)
@@ -52,7 +52,7 @@ class Faulty(list[Any]):
 
 
 class _Integer:
-    """An int-like whose value is worked out by Python code."""
+    """An int-like whose value is computed by Python code."""
 
     def __init__(self, value: int, then: Callable[[], Any]) -> None:
         self._value = value
@@ -158,7 +158,8 @@ def test_hashes_of_a_refused_request_are_not_the_managers_kind() -> None:
     admit(manager, make_request(manager, "a", range(30)))
 
 
-# Without arrays: numpy itself crashes when it runs out of memory while it makes one.
+# The calls use no arrays, because numpy itself crashes if it runs out of memory while it creates
+# one.
 MEMORY_CALLS: dict[str, Callable[[World], Any]] = {
     "hashes": lambda w: w.new.block_hashes,
     "ids": lambda w: w.manager.get_block_ids("running"),

@@ -1,4 +1,4 @@
-"""The longest prefix that every group can continue from."""
+"""Tests of the longest prefix that every group can continue from."""
 
 import pytest
 from kvoxide import KVCacheGroupSpec
@@ -17,7 +17,7 @@ from tests.testing.small import (
 
 
 def test_a_window_needs_all_of_its_blocks() -> None:
-    manager = make_manager(window(4, 12))  # 11 tokens before the next one: three blocks
+    manager = make_manager(window(4, 12))  # 11 tokens before the next one are three blocks
     serve(manager, "a", range(32))
     manager.evict_blocks([6])
     hit, num_hit, _ = manager.get_computed_blocks(make_request(manager, "b", range(33)))
@@ -79,7 +79,7 @@ def test_a_group_outside_the_cache_starts_anew() -> None:
     assert (num_hit, hit.get_block_ids()) == (16, ([1, 2, 3, 4], []))
 
     admit(manager, request)
-    # Token 16 attends to 9 and later: the scratch group takes new blocks from there on.
+    # Token 16 attends to 9 and later. From there on, the scratch group allocates new blocks.
     assert manager.get_block_ids("b") == ([1, 2, 3, 4, 8], [0, 0, 7, 6, 5])
 
 

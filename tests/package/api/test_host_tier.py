@@ -1,4 +1,5 @@
-"""The host tier: which chunks keys get, what they push out, and what it tells."""
+"""Tests of the host tier: which chunks keys get, which keys they evict, and what the tier
+reports."""
 
 from collections.abc import Callable, Iterable
 
@@ -21,7 +22,7 @@ def numbers(found: Iterable[bytes]) -> list[int]:
 
 
 def store(tier: HostTier, stored: Iterable[int], request: HostRequest | None = None) -> list[int]:
-    """Stores keys; the chunks that they get."""
+    """Store keys, and return the chunks that they get."""
     plan = tier.prepare_store(request or HostRequest(), keys(stored))
     assert plan is not None
     tier.complete_store(plan.keys)
@@ -232,7 +233,7 @@ def test_keys_that_are_being_loaded_are_noted_until_they_are_no_more() -> None:
 
 
 def chunk_keys(hashes: list[bytes]) -> list[VllmChunkKeys]:
-    """Return the keys of a request in two groups, with two hashes a chunk in the second one."""
+    """Return the keys of a request in two groups. The second group has two hashes per chunk."""
     request_keys = VllmRequestKeys([(0, 1, 16), (3, 2, 32)])
     request_keys.extend(hashes)
     return [group[:] for group in request_keys.groups()]
@@ -292,7 +293,7 @@ def test_keys_of_a_request_are_read_as_they_are() -> None:
     assert tier.prepare_load(request, second).tolist() == [4, 5]
     tier.complete_load(second)
     tier.finish_request(request)
-    # The end of the prompt goes first, and of equal ends the higher group.
+    # The end of the prompt is evicted first. Of equal ends, the higher group comes first.
     assert tier.get_lru_order() == [key(3, 3), key(3), key(2), key(1, 3), key(1), key(0)]
 
 

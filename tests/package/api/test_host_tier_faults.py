@@ -1,5 +1,5 @@
-"""What Python's own code raises or does in the middle of a call of the host tier, what a panic of
-the engine does, and threads that share a tier."""
+"""Tests of Python code that raises or makes calls in the middle of a call of the host tier, of a
+panic of the engine, and of threads that share a tier."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class World:
 
 
 def faulty(numbers: list[int], then: Then) -> Iterator[bytes]:
-    """Hands out keys, and does something else after the second."""
+    """Yield keys, and do something else after the second."""
     for place, number in enumerate(numbers):
         if place == 2:
             then()
@@ -40,7 +40,7 @@ def faulty(numbers: list[int], then: Then) -> Iterator[bytes]:
 
 
 class Position:
-    """An int-like whose value is worked out by Python code."""
+    """An int-like whose value is computed by Python code."""
 
     def __init__(self, then: Then) -> None:
         self._then = then
@@ -93,7 +93,7 @@ def test_a_call_from_within_is_refused_and_changes_nothing(call: str) -> None:
 
 
 def nothing() -> None:
-    """A call that does nothing else."""
+    """Do nothing."""
 
 
 READS: dict[str, Callable[[World], Any]] = {
@@ -137,7 +137,7 @@ def test_no_method_is_left_out() -> None:
     codes = [call.__code__ for call in READS.values()] + [call.__code__ for call in CALLS.values()]
     tested = {name for code in codes for name in code.co_names}
     public = {name for name in dir(HostTier) if not name.startswith("_")}
-    assert public - tested == {"policy"}  # what it was made with
+    assert public - tested == {"policy"}  # an argument of the constructor
 
 
 def test_a_request_of_a_poisoned_tier_starts_anew_in_another() -> None:

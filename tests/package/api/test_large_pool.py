@@ -1,4 +1,5 @@
-"""What a pool of millions costs: memory for each block, and nothing for the garbage collector."""
+"""Tests of the costs of a pool with millions of blocks: memory for each block, and no work for the
+garbage collector."""
 
 import json
 import subprocess
@@ -7,7 +8,7 @@ import sys
 NUM_BLOCKS = 1_500_000
 BYTES_PER_BLOCK = 71
 """640 MB for the 9.1 million blocks of a large accelerator. 16 bytes are two slots of the hash
-table: with fewer, chunks take twice as long once the pool is full."""
+table. With fewer, chunks take twice as long once the pool is full."""
 
 FILL_A_POOL = f"""
 import gc, json

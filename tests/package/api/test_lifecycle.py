@@ -1,4 +1,4 @@
-"""One request after the other through a manager: blocks of 4 tokens, ids worked out by hand."""
+"""Tests with one request after the other, blocks of 4 tokens, and ids worked out by hand."""
 
 import pytest
 from kvoxide import Policy

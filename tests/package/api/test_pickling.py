@@ -1,4 +1,4 @@
-"""Traces, settings and results travel between processes as they are."""
+"""Tests that traces, settings and results stay the same when they travel between processes."""
 
 import json
 import pickle
@@ -51,7 +51,8 @@ def test_settings_are_equal_afterwards(value: Any, protocol: int) -> None:
 
 
 def random_trace(seed: int) -> Trace:
-    """Prompts that share prefixes, some with a claim and in conversations, in every notation."""
+    """Return prompts that share prefixes, in every notation. Some have a retention, and some are in
+    conversations."""
     draw = random.Random(seed)
     trace = Trace()
     for number in range(40):
@@ -82,7 +83,7 @@ def replayed(trace: Trace, seed: int, *, is_timed: bool, bound: bool = False) ->
 
 
 def figures(result: Any) -> dict[str, Any]:
-    """Everything that a result tells but for how long the replay itself took."""
+    """Return all of a result, except how long the replay itself took."""
     if result is None:
         return {}
     names = [name for name in dir(result) if not name.startswith("_")]
@@ -135,13 +136,13 @@ def test_a_result_tells_the_same_afterwards(seed: int) -> None:
 
 
 def recorded_trace(*, has_output_ids: bool = True) -> Trace:
-    """Turns of conversations that begin with what was generated before; those of two servers."""
+    """Return turns of conversations that begin with earlier generated tokens, from two servers."""
     trace = Trace(format="bailian")
     for server in range(2):
         trace.start_part(delay=0.4 * server)
         for turn in range(1, 5):
             for chat in range(6):
-                # Six ids that follow each other, then six others that do.
+                # Six consecutive ids, then six other consecutive ids.
                 known = [n + 1000 * chat + 500 * (n // 6 % 2) for n in range(6 * turn + 2)]
                 ids = known[: 6 * turn]
                 line = {

@@ -1,4 +1,5 @@
-"""A panic of the engine: an exception, and from then on a manager that refuses every call."""
+"""Tests that after a panic of the engine, the call raises and the manager refuses every further
+call."""
 
 import os
 import subprocess
@@ -15,7 +16,7 @@ PLANTED = "_panic_for_tests panicked at rust/python/src/ffi/panics.rs:"
 
 
 class World:
-    """A manager with two requests, and what it handed out before it broke."""
+    """A manager with two requests, and the objects that it returned before the panic."""
 
     def __init__(self) -> None:
         self.manager: Any = make_manager(full(4), window(4, 8), log_stats=True)
@@ -102,12 +103,12 @@ def test_every_call_works_before_and_is_refused_after(call: str) -> None:
 
 
 def test_no_method_is_left_out() -> None:
-    """Whoever adds one adds a line to the table, or says here why it needs none."""
+    """If you add a method, add a line to the table, or say here why it needs none."""
     tested = {name for call in CALLS.values() for name in call.__code__.co_names}
     never_reads = {
         "block_pool",  # the pool's own calls are refused
-        "kv_cache_config",  # what it was made with
-        # what is read in the same way as `policy`
+        "kv_cache_config",  # an argument of the constructor
+        # These are read in the same way as `policy`.
         "enable_caching",
         "hash_block_size",
         "max_model_len",

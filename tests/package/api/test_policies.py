@@ -1,5 +1,5 @@
-"""Which blocks are kept: recycle order, reachable-block mask, retention interval, and the pinned
-tier, from which anchors of later hits are recycled last (vLLM PR 40676)."""
+"""Tests which blocks are kept: by recycle order, reachable-block mask, retention interval, and the
+pinned tier. The tier allocates blocks that later hits need last (vLLM PR 40676)."""
 
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from tests.testing.small import (
 
 
 def cached_in_window(num_tokens: int, *groups: Any, **options: Any) -> list[int]:
-    """Positions cached in the second group after a prompt of so many tokens."""
+    """Return the positions cached in the second group after a prompt of ``num_tokens`` tokens."""
     manager = make_manager(*groups, num_blocks=100, **options)
     request = make_request(manager, "a", range(num_tokens))
     admit(manager, request)
@@ -68,7 +68,8 @@ def test_mask_can_be_switched_off() -> None:
 @pytest.mark.parametrize(
     ("interval", "num_tokens", "expected"),
     [
-        # The last token is recomputed: of 150 tokens, 144 can be hit, whose last block is 8.
+        # The last token is computed again. Of 150 tokens, 144 can be hit, and their last block is
+        # 8.
         (None, 150, [0, 1, 2, 3, 4, 5, 6, 7, 8]),
         (64, 150, [3, 7, 8]),
         ("auto", 150, [8]),
@@ -83,7 +84,7 @@ def test_retention_interval(
 
 
 def test_retention_keeps_as_many_blocks_as_the_window_needs() -> None:
-    # 33 tokens before the next one lie in three blocks.
+    # 33 tokens before the next one are in three blocks.
     policy = Policy(retention_interval=96)
     kept = cached_in_window(200, full(16), window(16, 34), policy=policy)
     assert kept == [3, 4, 5, 9, 10, 11]
@@ -106,7 +107,7 @@ def test_a_replay_hits_what_interval_zero_kept() -> None:
 def test_eagle_keeps_its_extra_block_at_the_replay_boundary() -> None:
     policy = Policy(retention_interval=0)
     groups = full(16), window(16, 16)
-    # The replay hits 144, drops a block and resumes at 128: it needs block 7, and 8 to drop.
+    # The replay hits 144, drops a block and resumes at 128. It needs block 7, and block 8 to drop.
     assert cached_in_window(150, *groups, policy=policy, use_eagle=True) == [7, 8]
 
     manager = make_manager(*groups, policy=policy, use_eagle=True)

@@ -1,4 +1,5 @@
-"""Random traffic, some of it nonsense: the invariants hold after every call."""
+"""Tests that the invariants hold after every call of random traffic, some of which makes no
+sense."""
 
 import random
 from typing import Any
@@ -26,7 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 class Traffic:
-    """A scheduler that does now this, now that."""
+    """A scheduler that makes random calls."""
 
     def __init__(self, model: str, seed: int) -> None:
         options = dict(MODELS[model])

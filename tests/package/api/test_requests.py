@@ -1,4 +1,4 @@
-"""Requests from token arrays and from ready-made hashes."""
+"""Tests of requests from token arrays and from ready-made hashes."""
 
 from collections.abc import Callable
 from typing import Any

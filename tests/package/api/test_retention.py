@@ -1,4 +1,4 @@
-"""What requests ask for their blocks: a priority, and for how long."""
+"""Tests of the priority and the time to live that requests ask for."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def own(prompt: int, num_tokens: int = 16) -> range:
 
 
 def fill(manager: KVCacheManager, num_prompts: int = 30) -> None:
-    """Prompts of which none comes back."""
+    """Serve prompts that do not come back."""
     for i in range(100, 100 + num_prompts):
         serve(manager, f"fill {i}", own(i, 33))
 

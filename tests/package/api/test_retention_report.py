@@ -1,4 +1,4 @@
-"""What a manager reports of adaptive retention."""
+"""Tests of a manager's report on adaptive retention."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def adaptive(num_blocks: int = 400) -> KVCacheManager:
 
 
 def serve(manager: KVCacheManager, name: str, first: int, num_tokens: int) -> int:
-    """Return a request of tokens that count up, from look-up to end; tokens that it hit."""
+    """Serve a request whose tokens count up, from look-up to end. Return the tokens that it hit."""
     tokens = np.arange(first, first + num_tokens, dtype=np.int32)
     request = Request(name, tokens, block_hasher=HASHER)
     hit, num_hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
@@ -48,7 +48,7 @@ def test_every_block_is_in_one_place_and_evictions_and_hits_are_counted() -> Non
     assert report.in_use_blocks == 8
     assert report.in_use_blocks + sum(places) == 399
     cached = report.full_blocks + report.tail_blocks + report.held_blocks
-    # Of the blocks in use, the three full ones of each group are cached, or one window tail less.
+    # The three full blocks of each group that are in use are cached, or one window tail less.
     assert 0 < manager.block_pool.get_num_cached_blocks() - cached <= 6
     assert min(report.evicted_full_blocks, report.evicted_tail_blocks) > 0
     assert (report.prompt_tokens, report.hit_tokens) == (40_050, hit)
@@ -61,7 +61,7 @@ def test_every_block_is_in_one_place_and_evictions_and_hits_are_counted() -> Non
 @pytest.mark.parametrize("num_windows", [0, 1, 4])
 @pytest.mark.parametrize("num_prompts", [40, 100, 300])
 def test_what_the_default_would_have_hit_is_estimated(num_windows: int, num_prompts: int) -> None:
-    """Prompts come back: some of them soon, and all of them in another order."""
+    """Some prompts come back soon, and all of them come back in another order."""
     groups = [full(16), *(window(16, 512) for _ in range(num_windows))]
     options = {"num_blocks": 6000, "max_model_len": 4096}
     estimating = make_manager(*groups, policy=ADAPTIVE, **options)
@@ -76,7 +76,8 @@ def test_what_the_default_would_have_hit_is_estimated(num_windows: int, num_prom
     assert report.hit_tokens == hits[estimating]
     assert not report.is_default_hit_a_limit
     error = (report.default_hit_tokens - hits[default]) / report.prompt_tokens
-    # Beside windows it is too high where a part of a prompt is left: the tail there went before.
+    # With windows, the estimate is too high if a part of a prompt is left, because its tail was
+    # evicted before.
     assert -0.02 < error < (0.07 if num_windows else 0.02)
 
 

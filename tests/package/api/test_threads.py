@@ -1,4 +1,5 @@
-"""Threads and processes that share a manager: an error or an order, and a state that is right."""
+"""Tests of threads and processes that share a manager. Each call raises an error or has its turn,
+and the state is right."""
 
 import os
 import subprocess
@@ -19,7 +20,7 @@ NUM_REQUESTS = 150
 
 @pytest.fixture
 def many_switches() -> Any:
-    """Threads take turns after every few instructions of Python."""
+    """Make threads take turns after every few instructions of Python."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -35,7 +36,7 @@ def retried(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def serve_some(manager: Any, thread: int, seed: int) -> None:
-    """Requests of one thread among those of others."""
+    """Serve requests of one thread while other threads serve theirs."""
     rng = Random(seed * 100 + thread)
     hasher = BlockHasher(4)
     for number in range(NUM_REQUESTS):

@@ -1,4 +1,4 @@
-"""``kvoxide bench``, with small prompts."""
+"""Tests of ``kvoxide bench``, with small prompts."""
 
 import importlib.util
 import json
@@ -29,7 +29,7 @@ needs_matplotlib = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shown here does not depend on how exactly it was measured."""
+    """Measure every row once. The tests do not depend on how exact the times are."""
     rounds = ("prefill_rounds", "hit_rounds", "decode_rounds", "short_rounds")
     monkeypatch.setattr(command, "Effort", partial(Effort, **dict.fromkeys(rounds, 1)))
 

@@ -1,4 +1,4 @@
-"""The regression gate's verdicts, on numbers made up."""
+"""Tests of the regression gate's verdicts, on invented numbers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,7 +30,8 @@ def counting(monkeypatch: pytest.MonkeyPatch, count: float) -> None:
 
 
 def measuring(monkeypatch: pytest.MonkeyPatch, kvoxide_us: Sequence[float]) -> list[list[str]]:
-    """vLLM takes 100 µs; ours takes these, one run after the other. Returns what was measured."""
+    """Let vLLM take 100 µs, and kvoxide these times, one run after the other. Return the measured
+    layouts."""
     asked: list[list[str]] = []
     times: Iterator[float] = iter(kvoxide_us)
 

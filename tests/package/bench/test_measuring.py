@@ -1,4 +1,5 @@
-"""What the numbers of ``kvoxide bench`` mean; the rows of ``python -m benches.memory``."""
+"""Tests of the meaning of the numbers of ``kvoxide bench``, and of the rows of
+``python -m benches.memory``."""
 
 import gc
 import importlib.util

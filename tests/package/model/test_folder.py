@@ -1,4 +1,5 @@
-"""What the files beside a ``config.json`` say of the cache, and which of them are refused."""
+"""Tests of the files next to a ``config.json``: what they say about the cache, and which are
+refused."""
 
 import json
 from pathlib import Path
@@ -26,7 +27,7 @@ def model_opt(weights: str = "FP8", cache: str | None = "FP8") -> dict[str, Any]
         (model_opt("NVFP4"), HALF),
         (model_opt("FP8", None), WHOLE),
         (model_opt("FP8", "INT8"), WHOLE),
-        # vLLM takes it for nobody's.
+        # vLLM ignores this.
         ({"quantization": model_opt()["quantization"]}, WHOLE),
         ({}, WHOLE),
     ],

@@ -1,4 +1,4 @@
-"""What becomes of the answers of a vLLM that is asked; ``tests/vllm/models`` asks a real one."""
+"""Tests of the use of vLLM's answers. ``tests/vllm/models`` asks a real vLLM."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ ANSWER: dict[str, Any] = {
 
 
 class Asked:
-    """In the place of the process that asks: answers, and notes what it was asked."""
+    """Replaces the process that asks vLLM. It answers, and notes the questions."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""Groups and blocks of small models, worked out by hand."""
+"""Tests of groups and blocks of small models, worked out by hand."""
 
 import json
 from contextlib import suppress
@@ -10,7 +10,8 @@ from kvoxide import ConfigError, KVCacheManager
 from kvoxide.model import Deployment, ModelPlan, plan_model
 
 GIB = 2**30
-# A token of a layer takes 2 * 2 heads * 64 elements * 2 bytes = 512 bytes, 16 of them 8 KiB.
+# A token of a layer takes 2 * 2 heads * 64 elements * 2 bytes = 512 bytes, and 16 tokens take 8
+# KiB.
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -192,7 +193,7 @@ def test_the_longest_sequence(tmp_path: Path, fields: dict[str, Any], longest: i
 @pytest.mark.parametrize("value", [None, 0, -1, 1.5, "1", [], {}, True, 2**80])
 @pytest.mark.parametrize("config", [LLAMA, QWEN_NEXT], ids=["llama", "qwen3-next"])
 def test_whatever_stands_in_a_field(tmp_path: Path, config: dict[str, Any], value: Any) -> None:
-    """Is planned or refused: with no other error."""
+    """Each value is planned or refused, and raises no other error."""
     for field in config:
         folder = write(tmp_path, {**config, field: value})
         with suppress(ConfigError):

@@ -1,6 +1,6 @@
-"""How fields of a configuration are read that a folder leaves out, nests or names otherwise.
+"""Tests of fields of a configuration that a folder leaves out, nests or names differently.
 
-``tests/vllm/models`` compares with vLLM's own answers; here, sizes are worked out by hand.
+``tests/vllm/models`` compares with vLLM's own answers. Here, sizes are worked out by hand.
 """
 
 import subprocess
@@ -67,7 +67,7 @@ def test_absent_layer_types_are_derived(tmp_path: Path, name: str, model_type: s
 
 def test_text_config_with_differences_only(tmp_path: Path) -> None:
     made = plan_model(write(tmp_path, QWEN_VL))
-    # 64 heads, 8 of keys and values, by the class.
+    # The class has 64 heads, and 8 heads of keys and values.
     assert made.block_bytes == 28 * SIXTEEN * 2 * 8 * (3584 // 64) * 2
     assert made.max_model_len == 32_768
 
@@ -315,7 +315,7 @@ def test_transformers_is_imported_when_a_model_is_read(tmp_path: Path) -> None:
         "plan = kvoxide.model.plan_model(sys.argv[1])\n"
         "print(early, 'transformers' in sys.modules, plan.block_bytes)"
     )
-    # Nothing of Transformers' own is printed.
+    # Transformers itself prints nothing.
     assert run(code, tmp_path) == "False True 32768\n"
 
 

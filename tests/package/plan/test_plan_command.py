@@ -1,4 +1,4 @@
-"""``kvoxide plan``: what it prints and writes, and how it ends."""
+"""Tests of ``kvoxide plan``: its output, its files and its exit codes."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ MODEL: list[str | Path] = ["--model", QWEN, "--max-model-len", "8192", "--memory
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    """Twelve conversations of up to 6,000 tokens, a request each half second."""
+    """Write twelve conversations of up to 6,000 tokens, with a request each half second."""
     lines = []
     for number in range(120):
         record = json.loads(line(prompt(number % 12, 1000 + 40 * number), 20))

@@ -1,4 +1,5 @@
-"""The search picks the cheapest, and leaves out only what cannot matter."""
+"""Tests that the search picks the cheapest candidate, and leaves out only candidates that cannot
+matter."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ FULL = TimeOptions("full", None, None, None)
 
 
 def trace_of(seed: int, num_requests: int = 60) -> Trace:
-    """Conversations that come back and grow."""
+    """Return conversations that come back and grow."""
     draw = random.Random(seed)
     trace = Trace()
     for _ in range(num_requests):
@@ -43,7 +44,7 @@ def search_of(seed: int, *targets: str, plays_all: bool = False) -> Search:
 
 
 class Backwards:
-    """Does runs one after the other, the last first."""
+    """Does runs one after the other, from the last to the first."""
 
     def __init__(self) -> None:
         self.done: list[int] = []
@@ -124,7 +125,8 @@ def test_what_costs_more_than_the_cheapest_is_not_played() -> None:
             return local.outcomes(runs, on_progress, is_counted)
 
     result = search_cheapest(search, search.runs(), Counting(), lambda _: None)
-    # All of the first cost, and what other cores had begun before one of them was known.
+    # These are all candidates of the first cost, and runs that other cores had begun before one of
+    # them was known.
     assert len(result.verdicts) == len(POLICIES)
     assert len(started) < len(search.candidates) / 2
 
@@ -139,7 +141,7 @@ def test_nothing_meets_the_targets() -> None:
 
 
 class Failing:
-    """Fails after so many runs."""
+    """Fails after this number of runs."""
 
     def __init__(self, num_runs: int) -> None:
         self.num_runs = num_runs

@@ -1,4 +1,4 @@
-"""Targets as they are written, and how far a figure is from them."""
+"""Tests of the text of targets, and of the margin of a figure."""
 
 import pytest
 from kvoxide._core import ConfigError, KVCacheGroupSpec, Serving, Simulation, Trace

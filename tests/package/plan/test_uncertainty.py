@@ -1,4 +1,4 @@
-"""Fitted step times have an error, which is taken off margins or leaves targets open."""
+"""Tests that the error of fitted step times reduces margins or leaves targets open."""
 
 import gzip
 import json
@@ -39,7 +39,8 @@ def test_a_large_error_tells_nothing_of_times() -> None:
 
 
 def planned(tmp_path: Path, noise: float, *options: str) -> tuple[int, str, dict[str, Any]]:
-    """Return a recording whose steps take now more and now less than their work says."""
+    """Plan with a recording whose steps take alternately more and less time than their work
+    says."""
     write(tmp_path / "r", 0, *TURNS, given_block_size=16)
     steps = [
         {
@@ -87,7 +88,7 @@ def test_targets_without_times_are_met_whatever_the_fit(tmp_path: Path) -> None:
 
 
 def test_the_recorded_block_size_is_used(tmp_path: Path) -> None:
-    """The server had blocks of 64 tokens though nobody asked for them."""
+    """The server had blocks of 64 tokens, although no option set them."""
     groups = [{"kind": "full_attention", "block_size": 64, "cached": True}]
     write(tmp_path / "r", 0, *TURNS, groups=groups)
     path = tmp_path / "plan.json"

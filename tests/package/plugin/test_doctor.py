@@ -1,4 +1,5 @@
-"""What the doctor says, for what a probe may have found; whole processes are in test_processes."""
+"""Tests of the doctor's report for possible findings of a probe. test_processes tests whole
+processes."""
 
 import importlib.metadata
 from pathlib import Path

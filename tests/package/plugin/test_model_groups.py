@@ -1,4 +1,4 @@
-"""Which kinds of groups a model has, as it is read."""
+"""Tests that the kinds of a model's groups are read."""
 
 import json
 from pathlib import Path

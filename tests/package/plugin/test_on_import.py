@@ -1,4 +1,4 @@
-"""Callbacks on modules that are imported later."""
+"""Tests of callbacks on modules that are imported later."""
 
 import importlib
 import importlib.util

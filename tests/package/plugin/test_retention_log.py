@@ -1,4 +1,5 @@
-"""What the server logs of adaptive retention each minute, and of an hour in which it hit less."""
+"""Tests of the server's log about adaptive retention: each minute, and after an hour in which it
+hit less."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,7 +10,7 @@ from kvoxide.vllm.adapter import retention_log
 
 @dataclass
 class Report:
-    """A report of an engine: what was asked and hit, and what the default would have hit."""
+    """A report of an engine: prompt tokens, hit tokens, and the default's estimated hits."""
 
     prompt_tokens: int
     hit_tokens: int
@@ -42,7 +43,7 @@ class Engine:
 
 
 class Log:
-    """Stands where the logger stands, which vLLM, once imported, keeps to itself."""
+    """Replaces the logger. vLLM, once imported, keeps the logger's messages to itself."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

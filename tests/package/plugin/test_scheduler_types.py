@@ -1,4 +1,4 @@
-"""Tests for a type that kvoxide's objects do not have, in the source of a scheduler class."""
+"""Tests of scheduler classes whose source checks for a type that kvoxide's objects do not have."""
 
 import pytest
 from kvoxide.vllm.environment.schedulers.uses import unserved_uses

@@ -1,4 +1,4 @@
-"""What the environment may ask for, without vLLM."""
+"""Tests of settings in environment variables, without vLLM."""
 
 import pytest
 from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE
