@@ -1,6 +1,7 @@
-"""What can be run at length: :mod:`.sameness` with vLLM's manager, :mod:`.scheduler` with its
-scheduler over both managers, :mod:`.planted` for what a verification sees, :mod:`.soak` for memory,
-:mod:`.mutations` for the tests of the core, :mod:`.conformance` with vLLM's own tests.
+"""Comparisons that can run at length. :mod:`.sameness` compares with vLLM's manager, and
+:mod:`.scheduler` runs vLLM's scheduler over both managers. :mod:`.planted` shows which errors a
+verification finds, and :mod:`.mutations` which errors the core's tests catch. :mod:`.soak` measures
+memory. :mod:`.conformance` runs vLLM's own tests.
 
-The ``test_*.py`` in here are a short run of each.
+The ``test_*.py`` in these folders are a short run of each.
 """

@@ -1,5 +1,5 @@
-"""The adapter, the host tier and the decisions of the scheduler beside vLLM 0.32.0, by the programs
-of the long run."""
+"""Compares the adapter, the host tier and the decisions of the scheduler with vLLM 0.32.0, with the
+programs of the long run."""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.proof.sameness.__main__ import main as sameness
 from tests.proof.scheduler.__main__ import main as scheduler
 
 RELEASE = "0.32.0"
-# tests/run.sh long sameness has millions.
+# tests/run.sh long sameness makes millions of calls.
 NUM_CALLS = 100_000
 NUM_HOST_CALLS = 60_000
 NUM_STEPS = 3_000
@@ -23,7 +23,8 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """What a program with these arguments prints; fails where it found a difference."""
+    """Return a function that runs a program with arguments and returns its output. It fails if the
+    program found a difference."""
 
     def run(main: Callable[[], int], *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["", *arguments])

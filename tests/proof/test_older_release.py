@@ -1,5 +1,5 @@
-"""What the other files here play beside vLLM 0.33.0, beside vLLM 0.32.0, in one process of that
-release: importing vLLM takes longer than most of it."""
+"""Runs with vLLM 0.32.0 what the other files of this folder run with 0.33.0. All of it runs in one
+process of that release, because importing vLLM takes longer than most of it."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""The plugin, the adapter, the shadow and the doctor in each vLLM release.
+"""Tests of the plugin, the adapter, the shadow and the doctor in each vLLM release.
 
-``inside_*.py`` run with a release, each in a process of its own, which :mod:`.test_in_vllm` starts:
-the plugin changes vLLM's class for good.
+``inside_*.py`` run with a release. :mod:`.test_in_vllm` starts each in a process of its own,
+because the plugin changes vLLM's class permanently.
 """

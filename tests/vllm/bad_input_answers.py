@@ -1,4 +1,4 @@
-"""Prints the answers to the rows for vLLM as JSON; the process needs vLLM and the plugin."""
+"""Prints the answers to the rows for vLLM as JSON. The process needs vLLM and the plugin."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from tests.testing.bad_input import IN_VLLM, Answer, Row, rows, run_python, setu
 
 
 def main() -> None:
-    """Run every row, each in the environment that the process started with."""
+    """Run every row, each in the environment in which the process started."""
     answers = [asdict(_answer(row)) for row in rows() if row.how == IN_VLLM]
     json.dump(answers, sys.stdout)
 

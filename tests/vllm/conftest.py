@@ -1,5 +1,5 @@
-"""Fixtures: a vLLM whose code is that of no known release, as far as its sources tell, and what
-kvoxide logs in it."""
+"""Fixtures: a vLLM whose sources equal no known release, and the messages that kvoxide logs in
+it."""
 
 import logging
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from tests.testing.logs import logged
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    """What kvoxide logs."""
+    """Collect the messages that kvoxide logs."""
     with logged(logging.INFO) as seen:
         yield seen
 
 
 @pytest.fixture
 def changed_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """vLLM's sources seem to have another ``BlockPool.touch``; its code is as it was."""
+    """Let vLLM's sources seem to have another ``BlockPool.touch``. Its code is unchanged."""
     read = sources.read_source
 
     def read_source(origin: str) -> bytes | None:
@@ -37,7 +37,7 @@ def changed_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that schedulers are recorded to, without much delay."""
+    """Return the folder that schedulers are recorded to, without much delay."""
     from kvoxide.vllm.recording import recorder
 
     folder = tmp_path / "recorded" / "here"
@@ -49,6 +49,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
-    """The warnings of kvoxide."""
+    """Collect the warnings of kvoxide."""
     with logged(logging.WARNING) as seen:
         yield seen

@@ -1,4 +1,4 @@
-"""A manager in the middle of its work, with requests and observers that do what they should not."""
+"""A manager in the middle of its work, with requests and observers that misbehave."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ FAULTS = [ValueError, KeyboardInterrupt, SystemExit, MemoryError]
 
 
 class Faulty:
-    """A request of vLLM's that does something when attribute ``name`` is read."""
+    """A request of vLLM's that does something when its attribute ``name`` is read."""
 
     def __init__(
         self, request: Any, name: str = "", then: Callable[[], Any] = lambda: None
@@ -36,7 +36,7 @@ class Faulty:
 
 
 class Collector:
-    """A residency collector that does something when it is told of anything."""
+    """A residency collector that does something at each notification."""
 
     def __init__(self) -> None:
         self.then: Callable[[], Any] = lambda: None
@@ -84,7 +84,7 @@ class World:
         return request
 
     def state(self) -> Any:
-        """None if the manager is poisoned."""
+        """Return the state, or None if the manager is poisoned."""
         try:
             self.engine.check_invariants()
             pool = self.pool

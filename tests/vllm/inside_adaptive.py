@@ -1,5 +1,5 @@
-"""``KVOXIDE_POLICY=adaptive`` in vLLM: what is announced, what runs, and what it cannot stand
-beside."""
+"""Tests of ``KVOXIDE_POLICY=adaptive`` in vLLM: the announcement, the policy in force, and the
+settings that it excludes."""
 
 import logging
 from typing import Any
@@ -122,7 +122,7 @@ def test_the_shadow_does_as_vllm_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Clock:
-    """A monotonic clock that stands still; counts how often it is read."""
+    """A monotonic clock that does not advance. It counts how often it is read."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -141,7 +141,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def admitted(manager: Any, name: str, num_tokens: int, first: int = 7_000_000) -> int:
-    """Return a request of tokens that count up, computed and ended; tokens that it hit."""
+    """Compute and end a request whose tokens count up. Return the tokens that it hit."""
     request = make_request(name, list(range(first, first + num_tokens)))
     blocks, num_hit, *_ = manager.get_computed_blocks(request)
     new = num_tokens - num_hit

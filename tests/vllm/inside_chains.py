@@ -1,6 +1,6 @@
-"""Which lists of block hashes are taken for a chain that the engine's hasher made, so that a
-look-up reads a few of them: those that are as long as it left them and end with the object that it
-made."""
+"""Tests which lists of block hashes are trusted as a chain of the engine's hasher, so that a
+look-up reads only a few of them. A list must have the length that the hasher left, and end with the
+object that the hasher created."""
 
 import copy
 import pickle
@@ -19,13 +19,13 @@ from tests.testing.small_world import BLOCK_SIZE, full, make_manager, make_reque
 
 NUM_BLOCKS = 40
 TOKENS = list(range(NUM_BLOCKS * BLOCK_SIZE + 3))
-# The hash at this position is made wrong, which only those notice who read it.
+# The hash at this position is wrong. Only code that reads it notices.
 WRONG = 20
 
 
 @pytest.fixture
 def manager() -> Any:
-    """A manager that has the prompt cached."""
+    """Return a manager that has the prompt cached."""
     made = make_manager(full())
     is_native = type(made) is native_class()
     assert is_native
@@ -37,7 +37,7 @@ def manager() -> Any:
 
 
 def hit_of(manager: Any, request: Any) -> int:
-    """Return blocks that a look-up finds."""
+    """Return how many blocks a look-up finds."""
     length: int = manager.get_computed_blocks(request)[1]
     return length // BLOCK_SIZE
 
@@ -71,7 +71,7 @@ def test_the_first_hashes_are_in_rust_too(manager: Any) -> None:
     assert len(made) == NUM_BLOCKS
     other = make_manager(full())
     assert other.allocate_slots(request, NUM_BLOCKS * BLOCK_SIZE) is not None
-    # The wrong one was not read: what is cached is what the hasher made.
+    # The wrong hash was not read: the cached hashes are the hasher's.
     assert other.get_computed_blocks(make_request("third", TOKENS))[1] == NUM_BLOCKS * BLOCK_SIZE
     assert copy.deepcopy(made) is pickle.loads(pickle.dumps(made)) is None
 

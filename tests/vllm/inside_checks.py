@@ -1,5 +1,5 @@
-"""``KVOXIDE_CHECK``: every invariant after every n-th call, and an engine that stops once one is
-broken."""
+"""Tests of ``KVOXIDE_CHECK``: every invariant is checked after every n-th call, and the engine
+stops once one is broken."""
 
 import logging
 from typing import Any
@@ -44,7 +44,7 @@ def running(manager: Any, name: str = "a") -> Any:
 
 
 def break_something(manager: Any, request: Any) -> int:
-    """Return a block in use whose references are gone is in no place at all."""
+    """Remove the references of a block in use, so that it is in no place at all. Return its id."""
     block = manager.get_blocks(request.request_id).blocks[0][2]
     block.ref_cnt = 0
     return int(block.block_id)
@@ -53,7 +53,7 @@ def break_something(manager: Any, request: Any) -> int:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.usefixtures("pinning")
 def test_legal_traffic_breaks_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it sees is the same as without checks."""
+    """The traffic has the same results as without checks."""
     for seed in range(5):
         manager = checked(monkeypatch, 1, **MODELS[model])
         unchecked = checked(monkeypatch, 0, **MODELS[model])

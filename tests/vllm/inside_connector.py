@@ -1,4 +1,4 @@
-"""vLLM's offloading connector with kvoxide's methods beside vLLM's own, step by step."""
+"""Compares vLLM's offloading connector with kvoxide's methods and with vLLM's own, step by step."""
 
 import random
 from dataclasses import replace

@@ -1,5 +1,6 @@
-"""Calls that no scheduler makes of vLLM's offloading connector, and values that none has: kvoxide's
-connector answers as vLLM's does and holds the same then, or raises the same class of exception."""
+"""Tests calls of vLLM's offloading connector that no scheduler makes, and values that none has.
+kvoxide's connector must answer as vLLM's and then have the same state, or raise the same class of
+exception."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +40,7 @@ def stranger(world: World) -> Any:
 
 
 def announced(world: World, **values: Any) -> Any:
-    """Return a request like one that ended, whose chunks are in the tier, with other values."""
+    """Return a request like one that ended, with chunks in the tier, and with other values."""
     tokens = list(range(300)) + [1] * 20
     request = Request("new", tokens, SamplingParams(max_tokens=3), None, block_hasher=world._hasher)
     request.kv_transfer_params = values.pop("kv_transfer_params", None)
@@ -64,7 +65,7 @@ def table(world: World, *ids: list[int]) -> Any:
 
 
 def loaded(blocks: Callable[[World], Any], num_tokens: int, num_computed: int = 0) -> Call:
-    """Loads ``num_tokens`` into ``blocks`` after a look-up."""
+    """Load ``num_tokens`` into ``blocks`` after a look-up."""
 
     def call(world: World) -> Any:
         request = announced(world)
@@ -75,7 +76,7 @@ def loaded(blocks: Callable[[World], Any], num_tokens: int, num_computed: int = 
 
 
 def reported(**jobs: int) -> Call:
-    """Workers report so many completions of jobs that have these names."""
+    """Report from the workers this many completions of the jobs with these names."""
 
     def call(world: World) -> Any:
         named = {"unknown": 10**6, "ended": 0, "pending": max(world.connectors[0]._jobs, default=0)}
@@ -100,7 +101,7 @@ def scheduled(**changes: Any) -> Call:
 
 
 def cached(names: list[str], ids: Any) -> Any:
-    """Return requests that go on in a step, with the blocks that they got."""
+    """Return requests that continue in a step, with the blocks that they got."""
     return SimpleNamespace(
         req_ids=names, new_block_ids=ids, resumed_req_ids=set(), num_computed_tokens=[320]
     )
@@ -179,7 +180,7 @@ CALLS: dict[str, Call] = {
 }
 
 
-# What vLLM's connector goes on with.
+# vLLM's connector accepts these.
 REFUSED = {
     "hashes of another length": ValueError,
     "hashes that are too long": ValueError,
@@ -198,7 +199,7 @@ def outcome(call: Call, world: World) -> Any:
 
 
 def served(is_ours: bool) -> World:
-    """Return a world in which one request ended and one runs, with stores that are under way."""
+    """Return a world in which one request ended, one runs, and stores are in progress."""
     scenario = replace(
         Scenario.draw(0),
         tier="kvoxide's",
@@ -228,7 +229,7 @@ def served(is_ours: bool) -> World:
         world.step()
     assert list(world.scheduler.requests) == ["running"]
     for name in HOOKS:
-        del vars(world.connectors[0])[name]  # nobody watches
+        del vars(world.connectors[0])[name]  # nothing watches
     return world
 
 
@@ -251,7 +252,7 @@ def test_kvoxides_connector_answers_as_vllms(name: str) -> None:
         return
     assert told[0] == told[1]
     if isinstance(told[0], type):
-        return  # vLLM's has done half of the work, and nobody goes on with it
+        return  # vLLM's has done half of the work, and is not used further
     states = [state_of(side) for side in sides]
     for field in states[0]:
         assert states[0][field] == states[1][field], field

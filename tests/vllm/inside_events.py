@@ -1,5 +1,5 @@
-"""KV cache events as vLLM's publisher sends them: kvoxide's bytes against those of vLLM's manager,
-after every call of random traffic."""
+"""Tests that KV cache events, as vLLM's publisher sends them, have the same bytes from kvoxide's
+manager as from vLLM's, after every call of random traffic."""
 
 import random
 from collections.abc import Callable
@@ -44,7 +44,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 @dataclass
 class Prompt:
-    """Tokens and what belongs to them; a prefix of it is a prompt too."""
+    """Tokens and the values that belong to them. A prefix of a prompt is a prompt too."""
 
     tokens: list[int]
     features: list[tuple[int, int]]
@@ -106,7 +106,7 @@ def random_prompt(rng: random.Random, kind: str) -> Prompt:
 
 
 class Foreign(BlockStored, tag="BlockStored"):  # type: ignore[misc, call-arg]
-    """An event of somebody else's."""
+    """An event of other code."""
 
 
 class Pair:
@@ -135,7 +135,7 @@ class Pair:
         self.num_bytes = 0
 
     def both(self, call: Callable[[Any], Any]) -> Any:
-        """What both managers answer, after their events were compared."""
+        """Return the answers of both managers, after comparing their events."""
         stock, native = call(self.stock), call(self.native)
         assert native == stock
         self.compare_events()
@@ -153,8 +153,8 @@ class Pair:
         self.both(lambda manager: manager.evict_blocks(block_ids))
 
     def serve(self, rng: random.Random, name: str, prompt: Prompt) -> None:
-        """A request from its look-up to its end."""
-        # vLLM reports no hit that ends inside a block: it raises.
+        """Serve a request from its look-up to its end."""
+        # vLLM cannot report a hit that ends inside a block: it raises.
         full_report = not self.has_partial_hits and rng.random() < 0.5
         requests = [prompt.request(name, self.hasher, full_report=full_report) for _ in range(2)]
         of = dict(zip((self.stock, self.native), requests, strict=True))

@@ -1,5 +1,5 @@
-"""What requests, hashes and blocks of vLLM's or a connector's own raise or do in the middle of a
-call: kvoxide's manager is as it was before, or it says that it is poisoned."""
+"""Tests of requests, hashes and blocks of vLLM's or a connector's that raise or make calls in the
+middle of a call. Afterwards kvoxide's manager is unchanged, or it says that it is poisoned."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +21,7 @@ from tests.vllm.faulty_world import (
 
 
 def attributes_read(call: str, *, events: bool) -> list[str]:
-    """What the call reads of its request, told by calling it."""
+    """Return the attributes of its request that a call reads, found by calling it."""
     world = World(events=events)
     name, action = OF_REQUESTS[call]
     request = Faulty(getattr(world, name))
@@ -55,7 +55,7 @@ def test_a_request_whose_attribute_raises(call: str, events: bool) -> None:
 @pytest.mark.parametrize("events", [False, True])
 @pytest.mark.parametrize("call", OF_REQUESTS)
 def test_a_request_whose_attribute_calls_the_manager(call: str, events: bool) -> None:
-    """An error, or one call after the other."""
+    """The inner call raises an error, or runs after the other."""
     name, action = OF_REQUESTS[call]
     for attribute in attributes_read(call, events=events):
         world = World(events=events)
@@ -78,7 +78,7 @@ def test_a_request_whose_attribute_calls_the_manager(call: str, events: bool) ->
 
 
 class Hashes(Sequence[bytes]):
-    """Block hashes that are no list, one of which is something else."""
+    """Block hashes that are not a list. One of them is something else."""
 
     def __init__(
         self, hashes: list[bytes], index: int, item: Any, length: int | None = None
@@ -167,7 +167,7 @@ def test_a_refused_first_request_does_not_say_how_long_hashes_are() -> None:
 
 
 class Block:
-    """A block as a connector may wrap it, whose id is something else when it is read."""
+    """A block as a connector may wrap it. Its id is something else when it is read."""
 
     is_null = False
 
@@ -190,7 +190,7 @@ def midway(blocks: Any, then: Callable[[], Any]) -> Iterator[Any]:
 
 
 class Hit:
-    """A hit of no class of ours."""
+    """A hit of a class that is not kvoxide's."""
 
     def __init__(self, blocks: Any, then: Callable[[], Any]) -> None:
         self._blocks = blocks

@@ -1,4 +1,4 @@
-"""Block hashes of vLLM's requests: the engine's hasher against vLLM's own, on the same requests."""
+"""Compares block hashes of vLLM's requests from the engine's hasher and from vLLM's own."""
 
 import logging
 import random
@@ -47,7 +47,7 @@ def function(algorithm: str) -> Any:
 
 
 def hashers(algorithm: str, block_size: int, lookahead: int = 0) -> tuple[Hasher, Hasher]:
-    """Return the engine's and vLLM's own."""
+    """Return the engine's hasher and vLLM's own."""
     arguments = (block_size, function(algorithm), *([lookahead] if lookahead else []))
     ours = utils.get_request_block_hasher(*arguments)
     assert is_ours(ours)
@@ -60,7 +60,7 @@ def is_ours(hasher: Hasher) -> bool:
 
 @pytest.fixture
 def left_to_vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The blocks that the engine left to vLLM's function."""
+    """Collect the blocks that the engine left to vLLM's function."""
     seen: list[Any] = []
     original = hashing._RequestHasher._hash_one_block
 
@@ -109,7 +109,7 @@ def test_blocks_of_several_frames(algorithm: str, lookahead: int, block_size: in
 
 @cache
 def of_every_width(num_tokens: int) -> list[list[int]]:
-    """Return tokens of one byte and less, of two, four and more."""
+    """Return tokens that take up to one byte, two, four and more."""
     rng = random.Random(num_tokens)
     limits = (256, 65_536, 2**31, 2**40)
     return [[rng.randrange(limit) for _ in range(num_tokens)] for limit in limits]
@@ -168,7 +168,7 @@ def outcome(hasher: Hasher, tokens: list[Any]) -> Any:
 
 
 class Text(str):
-    """A text that pickles in a way of its own."""
+    """A text that pickles in its own way."""
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -241,7 +241,7 @@ def test_the_same_adapter_in_a_long_prompt_is_asked_for_once(
     )
     expected = hashers("sha256", 4)[1](long)
     monkeypatch.setattr(utils, "generate_block_hash_extra_keys", keys)
-    # A replaced function leaves hashes to vLLM otherwise.
+    # Otherwise a replaced function would leave hashes to vLLM.
     monkeypatch.setattr(hashing, "takeover_reasons", list)
     ours, _ = hashers("sha256", 4)
     assert ours(long) == expected
@@ -313,7 +313,7 @@ def test_long_prompts_are_hashed_without_the_gil() -> None:
 
 
 def others_run_during(hasher: Hasher, hashed: Any) -> bool:
-    """Return whether this thread gets the GIL while another hashes; only who gives it up loses
+    """Return whether this thread gets the GIL while another thread hashes. That thread must release
     it."""
     finished = False
 

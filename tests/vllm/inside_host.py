@@ -1,4 +1,4 @@
-"""Which manager vLLM's offloading connector gets for the host tier."""
+"""Tests which manager vLLM's offloading connector gets for the host tier."""
 
 import re
 from collections.abc import Callable
@@ -229,7 +229,7 @@ def test_a_module_without_the_class_is_left_alone() -> None:
 
 
 class BrokenTier:
-    """A tier each of whose methods meets a fault."""
+    """A tier whose methods all raise."""
 
     num_chunks = 8
 

@@ -1,4 +1,5 @@
-"""The shadow beside vLLM's offloading connector: silent while both agree, one report if not."""
+"""Tests of the shadow of vLLM's offloading connector. It is silent while both agree, and reports
+once if they differ."""
 
 from dataclasses import replace
 from typing import Any
@@ -104,7 +105,8 @@ def shadowed(scenario: Scenario, mode: settings.Mode = "auto") -> Comparison:
 
 
 def played(comparison: Comparison) -> Any:
-    """Both answer and hold the same after every step. Returns the second one's connector."""
+    """Play until the end. Both must answer and hold the same after every step. Return the second
+    one's connector."""
     assert comparison.run(NUM_STEPS)["stores"]
     return comparison.sides[1].connectors[0]
 

@@ -1,4 +1,5 @@
-"""The hashes of a long prompt are read part by part, each before its blocks are cached."""
+"""Tests that the hashes of a long prompt are read part by part, each before its blocks are
+cached."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,11 +26,11 @@ NUM_HASHES = 20_000
 CHUNK = 512 * BLOCK_SIZE
 TOKENS = [n % 50_000 for n in range(NUM_HASHES * BLOCK_SIZE)]
 READ_AT_ONCE = 8192
-"""More hashes than this are never read ahead of a chunk."""
+"""At most this many hashes are read ahead of a chunk."""
 
 
 class Watched(Sequence[bytes]):
-    """The hashes of a request, and how far they were read."""
+    """The hashes of a request, which note how far they were read."""
 
     def __init__(self, hashes: list[bytes]) -> None:
         self.hashes = hashes
@@ -83,8 +84,8 @@ def test_a_chunk_reads_its_own_hashes_and_some_behind_it(request_: Any) -> None:
 
 
 def test_hashes_that_change_before_they_are_read(request_: Any) -> None:
-    """As vLLM reads them, in a list that is not known to be the hasher's: each with the chunk that
-    caches its block."""
+    """As in vLLM, a list that is not known to be the hasher's is read chunk by chunk: each hash
+    with the chunk that caches its block."""
     manager = make_manager(full())
     del vars(request_)[CHAIN_END]
     assert manager.allocate_slots(request_, CHUNK) is not None

@@ -1,5 +1,5 @@
-"""What connectors and scheduler classes of others do to a manager's queue, views and tables, once
-on vLLM's own manager and once on kvoxide's; and what only kvoxide's refuses."""
+"""Runs connectors and scheduler classes of others on a manager's queue, views and tables, once with
+vLLM's own manager and once with kvoxide's. Also tests what only kvoxide's refuses."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ TOKENS = 13 * BLOCK_SIZE - 8
 
 
 def running(make: Callable[..., Any], num_blocks: int = 100) -> tuple[Any, Any]:
-    """Return a manager with a request of 13 blocks, the last of which is not full."""
+    """Return a manager with a request of 13 blocks, whose last block is not full."""
     manager = make(full(), kv_cache_config=config(full(), num_blocks=num_blocks))
     request = make_request("a", list(range(TOKENS)))
     admit(manager, request, TOKENS)

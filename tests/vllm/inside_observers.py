@@ -1,5 +1,5 @@
-"""What observers, other threads and other processes do in the middle of a call: kvoxide's manager
-is as it was before, or it says that it is poisoned."""
+"""Tests of observers, other threads and other processes that act in the middle of a call.
+Afterwards kvoxide's manager is unchanged, or it says that it is poisoned."""
 
 import os
 import sys
@@ -147,10 +147,10 @@ def test_threads_that_hammer_one_manager(events: bool) -> None:
     manager = make_manager(enable_kv_cache_events=events)
     refused = [0]
     failures: list[BaseException] = []
-    deadline = time.monotonic() + 30  # of threads that never met
+    deadline = time.monotonic() + 30  # for threads that never meet
 
     def switch() -> None:
-        """Another thread gets its turn while this one is inside a call."""
+        """Let another thread run while this one is inside a call."""
         time.sleep(1e-5)
 
     def retried(call: Callable[..., Any], *args: Any) -> Any:

@@ -1,5 +1,5 @@
-"""What code beside vLLM's scheduler reads in a manager's groups and writes to them, once on vLLM's
-own manager and once on kvoxide's, in a process where vLLM loaded its plugins."""
+"""Reads and writes a manager's groups as code other than vLLM's scheduler does, once with vLLM's
+own manager and once with kvoxide's, in a process where vLLM loaded its plugins."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ ROW = 3 * BLOCK_SIZE
 
 
 def native_manager(*specs: Any, **arguments: Any) -> Any:
-    """As :func:`make_manager`; fails where vLLM's own would be made."""
+    """Return a manager like :func:`make_manager`. Fail if vLLM's own would be constructed."""
     manager = make_manager(*specs, **arguments)
     assert type(manager) is native_class()
     return manager
@@ -101,8 +101,8 @@ def test_a_table_follows_its_request_and_outlives_it(make: Callable[..., Any]) -
 def test_the_retention_interval_can_be_set(
     make: Callable[..., Any], interval: int | None, kept: list[int]
 ) -> None:
-    """Which states of a prompt of three blocks can be hit: at every boundary, at the prompt's end
-    alone, or at multiples of the interval too."""
+    """``kept`` are the states of a prompt of three blocks that can be hit: at every boundary, at
+    the prompt's end alone, or at multiples of the interval too."""
     manager = hybrid(make)
     manager.coordinator.retention_interval = interval
     assert manager.coordinator.retention_interval == interval
@@ -237,7 +237,7 @@ def test_a_state_that_was_given_a_hash_refuses_the_step_and_nothing_changes() ->
 
 @MANAGERS
 def test_a_reserve_below_zero_is_room(make: Callable[..., Any]) -> None:
-    """What rows of states have too many is a demand below zero; vLLM reserves it."""
+    """Rows of states with too many blocks are a demand below zero, which vLLM reserves."""
     manager = make(full(), kv_cache_config=config(full(), num_blocks=8))
     request = make_request("a", list(range(7 * BLOCK_SIZE)))
     assert manager.allocate_slots(request, 6 * BLOCK_SIZE, reserved_blocks=2) is None

@@ -1,4 +1,4 @@
-"""Priorities and times to live that clients write into ``vllm_xargs``, inside vLLM."""
+"""Tests of priorities and times to live that clients write into ``vllm_xargs``, inside vLLM."""
 
 import logging
 from typing import Any
@@ -28,7 +28,7 @@ def log(
 
 
 def told(log: pytest.LogCaptureFixture) -> list[str]:
-    # The handler may hear of a record twice, of the logger and of one above it.
+    # The handler may get a record twice, from the logger and from a parent of it.
     records = {id(record): record for record in log.records}
     messages = [record.getMessage() for record in records.values()]
     return [message for message in messages if "ignores" in message]
@@ -42,7 +42,7 @@ def request(name: str, prompt: int, num_blocks: int, extra_args: Any = None) -> 
 
 
 def serve(manager: Any, served: Any) -> int:
-    """Return a request from look-up to the end; the tokens that it hit."""
+    """Serve a request from look-up to end. Return the tokens that it hit."""
     hit, num_hit, *_ = manager.get_computed_blocks(served)
     num_new = served.num_tokens - num_hit
     assert manager.allocate_slots(served, num_new, num_hit, hit) is not None
@@ -52,7 +52,7 @@ def serve(manager: Any, served: Any) -> int:
 
 
 def num_kept(extra_args: Any, manager: Any = None) -> int:
-    """Return tokens of a prompt of 64 that are cached still after traffic that fills the pool
+    """Return how many tokens of a prompt of 64 are still cached after traffic that fills the pool
     often."""
     manager = manager or make_manager(kv_cache_config=config(full()))
     serve(manager, request("first", 1, 4, extra_args))

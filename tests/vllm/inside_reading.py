@@ -1,4 +1,5 @@
-"""Requests are read as Python would read them, whatever their class does with its attributes."""
+"""Tests that requests are read as Python would read them, whatever their class does with its
+attributes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from vllm.v1.request import Request  # noqa: E402
 from tests.testing.small_world import BLOCK_SIZE, full, make_manager, make_request  # noqa: E402
 
 NUM_TOKENS = 5 * BLOCK_SIZE
-# What calls read of a request.
+# The attributes of a request that calls read.
 ATTRIBUTES = [
     "request_id",
     "status",
@@ -40,7 +41,7 @@ class Forwarding:
 
 
 class Intercepting(Request):  # type: ignore[misc]
-    """Answers before its dictionary is asked."""
+    """Answers before its dictionary is read."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "num_computed_tokens":
@@ -49,7 +50,7 @@ class Intercepting(Request):  # type: ignore[misc]
 
 
 class Computing(Request):  # type: ignore[misc]
-    """Computes what others store."""
+    """Computes attributes that other classes store."""
 
     @property
     def num_computed_tokens(self) -> int:
@@ -75,7 +76,7 @@ def of_class(cls: Any) -> Any:
 
 
 def num_cached(request: Any) -> Any:
-    """Return how many tokens are cached of a request that has been given room for all of it."""
+    """Return how many tokens of a request are cached after slots for all of it were allocated."""
     manager = make_manager(full())
     assert type(manager).__module__ == native_class().__module__
     assert manager.allocate_slots(request, NUM_TOKENS - request.num_computed_tokens)

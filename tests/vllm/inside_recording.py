@@ -1,4 +1,4 @@
-"""``KVOXIDE_RECORD``: what a scheduler did is in the files, and a replay plays it."""
+"""Tests of ``KVOXIDE_RECORD``: the files contain a scheduler's steps, and a replay plays them."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.vllm.recorded_world import (
     recorder_module,
 )
 
-# After the plugin.
+# Import after the plugin.
 from kvoxide.replay.reader import read_deployment  # isort: skip
 from kvoxide.vllm.environment import releases, settings  # isort: skip
 
@@ -94,7 +94,7 @@ def test_aborted_requests_tell_what_they_generated(folder: Path) -> None:
     world.abort("waits")
     world.abort("b")
     closed(world)
-    a, b = lines(folder)  # the third was never computed
+    a, b = lines(folder)  # the third request was never computed
     assert (a["output_length"], a["status"], len(ids(a))) == (21, "aborted", 3)
     assert (b["output_length"], b["status"], b["input_length"]) == (19, "aborted", 100)
 
@@ -124,7 +124,7 @@ def test_steps_tell_their_work(folder: Path) -> None:
 
 
 class Clock:
-    """Stands in for the module: each look at it takes a second."""
+    """Replaces the module. Each read takes a second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -148,7 +148,7 @@ def test_time_between_steps_is_theirs_while_requests_are_left(
     clock.now += 100
     world.step()
     world.step()
-    clock.now += 1000  # nobody is there
+    clock.now += 1000  # no request is there
     world.add("b", prompt(2, 40), 3)
     world.step()
     world.abort("b")
@@ -226,8 +226,8 @@ def test_nothing_of_a_request_stands_in_the_files(folder: Path) -> None:
 
 
 def test_recording_takes_little_beside_the_scheduler(folder: Path) -> None:
-    """What the scheduler waits for the recorder in steps of 256 requests, beside the time that
-    the scheduler and what plays the model take for them."""
+    """Compares how long the scheduler waits for the recorder in steps of 256 requests with the time
+    of the scheduler and of the code that plays the model."""
     world = SchedulerWorld(max_num_seqs=256, max_num_batched_tokens=8192, num_blocks=5000)
     for number in range(256):
         world.add(f"r{number}", prompt(number, 32), 60)
@@ -252,12 +252,12 @@ def test_recording_takes_little_beside_the_scheduler(folder: Path) -> None:
 
 
 def kinds(folder: Path) -> list[str]:
-    """What the lines of the first file are, by their first field."""
+    """Return the kinds of the lines of the first file, by their first field."""
     return [next(iter(line)) for line in all_lines(folder)]
 
 
 def test_resets_are_recorded_where_they_happened(folder: Path) -> None:
-    """Blocks in use keep a cache from being emptied, which changes nothing."""
+    """Blocks in use prevent a reset of the cache. Then nothing changes."""
     world = SchedulerWorld()
     world.serve("a", prompt(1, 40), 3)
     assert world.scheduler.reset_prefix_cache()
@@ -293,7 +293,7 @@ def test_requests_that_skip_the_cache_are_recorded(folder: Path) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_replay_follows_the_steps_of_the_server(folder: Path, is_async: bool) -> None:
-    """Twelve requests of three conversations in a pool that is too small for them."""
+    """Twelve requests of three conversations have a pool that is too small for them."""
     steps_ahead = 2 if is_async else 1
     world = SchedulerWorld(
         num_blocks=24, max_num_seqs=6, is_async=is_async, num_steps_ahead=steps_ahead

@@ -1,4 +1,4 @@
-"""``KVOXIDE_RECORD``: recordings that end, that fail and that reach their limit."""
+"""Tests of ``KVOXIDE_RECORD``: recordings that end, that fail and that reach their limit."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from tests.vllm.recorded_world import (
     recorder_module,
 )
 
-# After the plugin.
+# Import after the plugin.
 from kvoxide.replay.reader import read_trace  # isort: skip
 from kvoxide.vllm.environment import settings  # isort: skip
 from vllm.v1.request import RequestStatus  # isort: skip
@@ -38,7 +38,7 @@ def test_a_server_that_stops_loses_nothing(folder: Path, monkeypatch: pytest.Mon
     for _ in range(4):
         world.step()
     assert lines(folder) == []
-    # vLLM's engine does so when it is told to stop; it may be killed right after.
+    # vLLM's engine does this when it must stop. It may be killed right after.
     world.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
     assert [line["status"] for line in lines(folder)] == ["length_capped", "aborted"]
     assert len(lines(folder, "steps")) == 4
@@ -46,7 +46,7 @@ def test_a_server_that_stops_loses_nothing(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_a_server_that_waits_has_written_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be killed at any time then, as vLLM does with data-parallel ranks that are to stop."""
+    """It may then be killed at any time. vLLM does this to data-parallel ranks that must stop."""
     monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 60)
     world = SchedulerWorld()
     world.serve("a", prompt(1, 40), 3)
@@ -107,7 +107,8 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
 
 
 def test_a_limit_on_files_ends_it_too(folder: Path) -> None:
-    """The kernel's own error, in a process that may write no more than so many bytes."""
+    """The kernel itself raises the error, in a process with a limit on the bytes that it may
+    write."""
     code = (
         "import resource, time\n"
         "from tests.vllm import recorded_world as here\n"
@@ -124,7 +125,7 @@ def test_a_limit_on_files_ends_it_too(folder: Path) -> None:
     done = preloaded.run(["-c", code], environment_of_child())
     assert done.returncode == 0, done.stderr[-3_000:]
     assert (done.stdout + done.stderr).count("stops recording to") == 1
-    # Every member is whole: the one that did not fit is gone.
+    # Every member is whole. The member that did not fit is gone.
     assert len(lines(folder)) + len(lines(folder, "steps")) < 600
 
 

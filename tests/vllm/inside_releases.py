@@ -1,4 +1,4 @@
-"""The table of releases against the vLLM that is installed."""
+"""Compares the table of releases with the installed vLLM."""
 
 import dataclasses
 import inspect
@@ -17,7 +17,7 @@ def test_release_is_known_and_unchanged() -> None:
 
 
 def test_table_matches_vllms_code() -> None:
-    """Each difference is where the code of the release says it is."""
+    """Each difference is at the place that the table names for the release."""
     from vllm.v1.core import kv_cache_coordinator, single_type_kv_cache_manager
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheManager

@@ -1,5 +1,5 @@
-"""Code that runs in the place of vLLM's, scheduler classes of others, and vLLM's sources where they
-are of no known release, in a process where vLLM loaded its plugins."""
+"""Tests of code that replaces vLLM's, of other scheduler classes, and of sources of vLLM that equal
+no known release, in a process where vLLM loaded its plugins."""
 
 import functools
 import sys
@@ -47,11 +47,11 @@ MILLISECONDS = 1_000
 
 
 class OtherPool(BlockPool):  # type: ignore[misc]
-    """A pool that a plugin puts in the place of vLLM's."""
+    """A pool with which a plugin replaces vLLM's."""
 
 
 def other(*args: Any, **kwargs: Any) -> Any:
-    """Return a function that a plugin puts in the place of one of vLLM's."""
+    """Act as a function with which a plugin replaces one of vLLM's."""
     raise NotImplementedError
 
 
@@ -224,17 +224,17 @@ def test_sources_that_cannot_be_read_are_one_line(
 
 
 def forget_blocks(scheduler: Any, request_id: str) -> None:
-    """Called by a scheduler; a row may be forgotten."""
+    """Called by a scheduler. A row may be removed."""
     scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks.pop(request_id)
 
 
 def replace_pool(scheduler: Any) -> None:
-    """Called by a scheduler; a pool may not be replaced."""
+    """Called by a scheduler. A pool may not be replaced."""
     scheduler.kv_cache_manager.block_pool = None
 
 
 class GoodScheduler(Scheduler):  # type: ignore[misc]
-    """Does what kvoxide serves: it looks, and changes what may be changed."""
+    """Does what kvoxide serves: it reads, and changes what may be changed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -258,7 +258,7 @@ class GoodScheduler(Scheduler):  # type: ignore[misc]
 
 
 class BadScheduler(Scheduler):  # type: ignore[misc]
-    """Does what kvoxide cannot serve, a line each."""
+    """Does what kvoxide cannot serve, one thing per line."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -367,7 +367,7 @@ def test_vllms_own_schedulers_do_nothing_that_is_not_served(
 
 
 def test_what_kvoxides_objects_lack_is_not_served() -> None:
-    """Whatever vLLM's objects have and kvoxide's do not is refused to schedulers."""
+    """Attributes that vLLM's objects have and kvoxide's do not are refused to schedulers."""
     stock = type("Own", (Stock,), {})(config(), 800, scheduler_block_size=16, hash_block_size=16)
     parts: dict[roles.Role, Callable[[Any], Any]] = {
         "manager": lambda manager: manager,

@@ -1,4 +1,5 @@
-"""The shadow beside vLLM's manager: silent while both agree, one report and a file if not."""
+"""Tests of the shadow of vLLM's manager. It is silent while both agree. If they differ, it makes
+one report and a file."""
 
 import json
 import logging
@@ -81,7 +82,7 @@ def _shadow_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def errors() -> Iterator[list[str]]:
-    """Errors that kvoxide logs."""
+    """Collect the errors that kvoxide logs."""
     with logged(logging.ERROR) as seen:
         yield seen
 

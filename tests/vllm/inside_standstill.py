@@ -1,4 +1,5 @@
-"""Where requests wait for blocks that never come, the log says so once; nothing else changes."""
+"""Tests that the log has one warning if requests wait for blocks that never become free, and that
+nothing else changes."""
 
 import logging
 from collections import deque
@@ -34,7 +35,7 @@ def tokens(num_blocks: int, start: int = 0) -> list[int]:
 
 
 def two_sessions(world: SchedulerWorld) -> None:
-    """Each holds 4 blocks of 10 and wants 4 more."""
+    """Add two sessions. Each holds 4 blocks of 10 and wants 4 more."""
     for number, name in enumerate(("first", "second")):
         request = world.add(name, tokens(4, 1000 * number), 1)
         request.resumable = True
@@ -71,7 +72,7 @@ def test_a_window_needs_no_more_than_its_own(warnings: Any) -> None:
 
 
 def test_a_request_that_grows_beyond_the_pool(warnings: Any) -> None:
-    """vLLM computes it again and again, so steps are full and nothing comes of them."""
+    """vLLM computes the request again and again, so steps are full but the request never ends."""
     world = make_world(reserves_full_input=False, enable_caching=False)
     world.add("grows", tokens(10), 4)
     assert warnings() == []

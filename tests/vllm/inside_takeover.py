@@ -1,4 +1,4 @@
-"""Which manager vLLM's class constructs, in a process where vLLM loaded its plugins."""
+"""Tests which manager vLLM's class constructs, in a process where vLLM loaded its plugins."""
 
 import copy
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
-"""Certificates in a process where vLLM loaded its plugins, and that a verification would not take
-what it finds there for vLLM's own."""
+"""Tests of certificates in a process where vLLM loaded its plugins. A verification must not take
+the code in this process for vLLM's own."""
 
 import json
 from collections.abc import Callable

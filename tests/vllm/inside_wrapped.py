@@ -1,5 +1,5 @@
-"""What other code puts in place of methods and fields of living objects, once on vLLM's own manager
-and once on kvoxide's, in a process where vLLM loaded its plugins."""
+"""Replaces methods and fields of living objects as other code does, once with vLLM's own manager
+and once with kvoxide's, in a process where vLLM loaded its plugins."""
 
 import gc
 import json
@@ -77,7 +77,7 @@ MANAGERS = pytest.mark.parametrize("make", [stock_manager, native_manager], ids=
 
 
 def methods_of(thing: Any) -> list[str]:
-    """Return the methods that vLLM's class has, in any release."""
+    """Return the methods of vLLM's class, in any release."""
     stock = getattr(type(thing), "_stock", type(thing))
     names = (name for name in dir(stock) if not name.startswith(("__", "_abc_")))
     return sorted(name for name in names if callable(getattr(stock, name)))
@@ -96,7 +96,7 @@ def wrap(thing: Any, name: str, calls: Counter[str]) -> None:
 @of_models
 @of_parts
 def test_wrapped_methods_are_called_as_often_as_in_vllm(model: str, part: str) -> None:
-    """Served or not: every method of vLLM's class, from the middle of the traffic on."""
+    """The test wraps every method of vLLM's class, served or not, in the middle of the traffic."""
     counts, seen = [], []
     for manager in both(model):
         traffic(manager, 25, 1)
@@ -134,7 +134,8 @@ def test_methods_that_are_served_are_called_and_keep_the_engine(model: str) -> N
 
 @of_parts
 def test_every_attribute_of_vllms_takes_effect_or_switches(part: str) -> None:
-    """A new attribute of a new release is found here: it is served, or vLLM's own takes over."""
+    """The test finds a new attribute of a new release. It must be served, or vLLM's own manager
+    must take over."""
     stock = PARTS[part](stock_manager(**MODELS["full and states"]))
     native = PARTS[part](native_manager(**MODELS["full and states"]))
     names = {*vars(stock), *methods_of(stock)}
@@ -210,7 +211,7 @@ def test_a_connector_rescues_each_block_before_it_is_evicted() -> None:
 
 
 def test_a_wrapper_may_refuse_and_raise() -> None:
-    """A wrapper that does not call the original, and one that raises in the middle of a step."""
+    """One wrapper does not call the original, and one raises in the middle of a step."""
     seen = []
     for manager in both("full"):
         traffic(manager, 40, 4)
@@ -268,7 +269,7 @@ def test_auto_warns_once_and_names_the_attribute(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_method_that_is_set_on_vllms_class_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the manager was made, and before its next step."""
+    """The method is set after the manager was constructed, and before its next step."""
     counts, seen = [], []
     for manager in both("full and window"):
         traffic(manager, 20, 1)
@@ -452,8 +453,8 @@ def test_classes_have_vllms_names() -> None:
 
 
 class BorrowingScheduler:
-    """Does what a benchmarking scheduler does before it measures a step: registers requests whose
-    tables share the prefix of a parked request and own a tail."""
+    """Acts like a benchmarking scheduler before it measures a step. It registers requests whose
+    tables share the prefix of a parked request and have their own tail."""
 
     def __init__(self, manager: Any) -> None:
         self.manager = manager
@@ -487,8 +488,8 @@ class BorrowingScheduler:
 
 
 def test_a_benchmark_that_borrows_tables_runs_as_in_vllm() -> None:
-    """With every invariant checked after each call: one request's table is half written while
-    calls about other requests run."""
+    """Every invariant is checked after each call. One request's table is half written while calls
+    about other requests run."""
     seen = []
     with settings.using(Settings(check_every=1)):
         managers = list(both("full and window"))
@@ -590,7 +591,7 @@ def _passed_on(self: Any, real: Any, *args: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["cache_full_blocks", "free_blocks", "_maybe_evict_cached_block"])
 def test_a_patch_of_the_class_is_undone_as_in_vllm(name: str) -> None:
-    """``mock`` deletes a method that the class inherited, and sets again one that it had."""
+    """``mock`` deletes a method that the class inherited, and sets again one that the class had."""
     before = dict(vars(BlockPool))
     for manager in both("full"):
         pool = type(manager.block_pool)

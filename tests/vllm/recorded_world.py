@@ -1,4 +1,4 @@
-"""What the tests of recordings share: vLLM with the plugin, and the lines of its files."""
+"""Code that the tests of recordings share: vLLM with the plugin, and the lines of its files."""
 
 import gzip
 import json
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-# vLLM sets variables that only a server of processes of its own would have.
+# vLLM sets variables with which this process would get a server of its own.
 BEFORE_VLLM = dict(os.environ)
 
 from vllm.plugins import load_general_plugins  # noqa: E402
@@ -76,7 +76,7 @@ def ids(line: dict[str, Any]) -> list[int]:
 
 
 def hit_tokens(folder: Path, *options: str) -> int:
-    """Of the pool that the server had."""
+    """Return the hits of a replay in the pool that the server had."""
     out = folder.parent / "replayed.json"
     command = ["replay", str(folder), "--quiet", "--json", str(out), *options]
     done = CliRunner().invoke(main, command)

@@ -1,4 +1,4 @@
-"""vLLM's own scheduler over a small pool, and workers that yield tokens which count up."""
+"""vLLM's own scheduler over a small pool, and workers whose tokens count up."""
 
 import itertools
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ def plan(**changes: Any) -> Any:
 
 
 class SchedulerWorld:
-    """A scheduler; each step's tokens count up from 1,000,000 for all requests together."""
+    """A scheduler. The tokens of its steps count up from 1,000,000, over all requests together."""
 
     def __init__(self, *specs: Any, scheduler_class: type | None = None, **changes: Any) -> None:
         made = plan(**changes)
@@ -85,7 +85,7 @@ class SchedulerWorld:
         extra: dict[str, Any] | None = None,
         prompt_logprobs: int | None = None,
     ) -> Any:
-        """Return a request arrives."""
+        """Add a request, and return it."""
         lora = LoRARequest(lora_name=adapter, lora_int_id=1, lora_path="/a") if adapter else None
         request = Request(
             name,
@@ -102,11 +102,12 @@ class SchedulerWorld:
         return request
 
     def abort(self, name: str) -> None:
-        """The client went away."""
+        """Abort a request, as when its client went away."""
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
     def step(self) -> Any:
-        """Return one step, in which all that is computed to its end yields a token."""
+        """Make a step, and return its output. Each request that is computed to its end yields a
+        token."""
         output = self.scheduler.schedule()
         names = list(output.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]
@@ -123,12 +124,12 @@ class SchedulerWorld:
         return output
 
     def run(self) -> None:
-        """Steps until nothing is left to do."""
+        """Make steps until nothing is left to do."""
         while self.scheduler.has_unfinished_requests():
             self.step()
 
     def serve(self, name: str, tokens: list[int], max_tokens: int, **options: Any) -> list[int]:
-        """Return a request from its arrival to its end: all of its tokens."""
+        """Serve a request from its arrival to its end, and return all of its tokens."""
         request = self.add(name, tokens, max_tokens, **options)
         self.run()
         return list(request.all_token_ids)

@@ -1,4 +1,4 @@
-"""The rows of tests/bad_input.md for vLLM, with each release."""
+"""Runs the rows of tests/bad_input.md for vLLM, with each release."""
 
 import json
 
@@ -13,7 +13,7 @@ ROWS = [row for row in rows() if row.how == IN_VLLM]
 
 @pytest.fixture(scope="session")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Answer]]:
-    """For each release, the answers to its rows by what they are."""
+    """Return for each release the answers to its rows, by the text of the row."""
     names = [row.what for row in ROWS]
     found = []
     for release in RELEASES:

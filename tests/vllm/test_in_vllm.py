@@ -1,5 +1,5 @@
-"""The tests that need vLLM, with each release, in processes of their own: the plugin changes vLLM's
-class for good, and other tests compare with it as it was."""
+"""Runs the tests that need vLLM, with each release, in processes of their own. The plugin changes
+vLLM's class permanently, and other tests compare with the original class."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from tests.testing.vllm_environments import RELEASES, environment_of
 
 HERE = Path(__file__).parent
 FILES = sorted(path.name for path in HERE.glob("inside_*.py"))
-# The first reads vLLM's class as it is without the plugin, the others set a variable before it is
+# The first reads vLLM's class without the plugin. The others set a variable before the plugin is
 # loaded.
 APART = [["inside_releases.py"], ["inside_recording.py", "inside_recording_ends.py"]]
 ALONE = tuple(name for names in APART for name in names)
-# One for each of the processes that the others share.
+# Each of the processes that the other files share runs one of these.
 LONGEST = ("inside_connector.py", "inside_hashing.py", "inside_shadow.py")
 SHARING = [*LONGEST, *(name for name in FILES if name not in ALONE + LONGEST)]
-# Importing vLLM takes longer than what most of the files do with it.
+# Importing vLLM takes longer than the tests in most of the files.
 PROCESSES = APART + [SHARING[at :: len(LONGEST)] for at in range(len(LONGEST))]
 
 

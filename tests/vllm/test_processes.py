@@ -1,5 +1,5 @@
-"""The plugin and the doctor in whole processes: what is imported when, broken installations, second
-plugins, engine processes by fork and by spawn."""
+"""Tests of the plugin and the doctor in whole processes: the order of imports, broken
+installations, second plugins, and engine processes by fork and by spawn."""
 
 import json
 import os
@@ -35,12 +35,13 @@ release = pytest.mark.parametrize("release", RELEASES)
 
 
 def run(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process that finds the third parties imported, but nothing of vLLM or kvoxide."""
+    """Run code in a process that finds third-party modules imported, but nothing of vLLM or
+    kvoxide."""
     return preloaded.run(["-c", code, *arguments], env)
 
 
 def run_new(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process that finds nothing imported."""
+    """Run code in a process that finds nothing imported."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
@@ -55,7 +56,7 @@ probe.subprocess.run = lambda command, **_: preloaded.run(command[1:], dict(os.e
 
 
 def doctor(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Neither its process nor the one of its probe is new."""
+    """Run the doctor. Neither its process nor its probe's process is new."""
     return run(PRELOADED_PROBE + DOCTOR, env, "doctor", *arguments)
 
 
@@ -64,7 +65,7 @@ def new_doctor(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def without_vllm() -> dict[str, str]:
-    """Variables of a process where ``import vllm`` finds nothing."""
+    """Return the variables of a process where ``import vllm`` finds nothing."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _hiding_vllm()))}
 
 
@@ -269,7 +270,7 @@ def test_a_vendor_build_and_a_plugin_that_patches_it(release: str, tmp_path: Pat
     (tmp_path / "patching_plugin_of_test.py").write_text(PATCHING_PLUGIN)
     env = environment_of(release, tmp_path, {"z_last": "patching_plugin_of_test:register"})
     core = vendor_package(tmp_path, release)
-    # The vendor's comment changes nothing; the plugin, loaded last, does.
+    # The vendor's comment changes nothing. The plugin, which is loaded last, does.
     pool = core / "block_pool.py"
     pool.write_text("# A vendor's.\n" + pool.read_text())
     done = run(CONSTRUCT + "construct()", env)

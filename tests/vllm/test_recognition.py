@@ -1,5 +1,5 @@
-"""Whose code a vLLM has, told from its source files: copies of those of the known releases with
-changes in them. Nothing of vLLM is imported."""
+"""Tests that a vLLM's code is recognised from its source files. The files are changed copies of
+known releases. Nothing of vLLM is imported."""
 
 import ast
 import random
@@ -23,7 +23,7 @@ release = pytest.mark.parametrize("release", RELEASES)
 
 
 class Copy:
-    """The relevant files of a release, to be changed."""
+    """A copy of the relevant files of a release, which may be changed."""
 
     def __init__(self, release: str, folder: Path) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ def copy(tmp_path: Path) -> Copy:
 
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recognition]:
-    """What is recognised in the files of each release as they are."""
+    """Return what is recognised in the unchanged files of each release."""
     return {name: Copy(name, tmp_path_factory.mktemp(name)).recognise() for name in RELEASES}
 
 
@@ -90,7 +90,7 @@ def test_other_comments_docstrings_and_layout_are_the_same_code(
 
 
 def _without_docstrings(text: str) -> str:
-    """Return the code as Python writes it, which keeps no comment and no line as it was."""
+    """Return the code as Python prints it. That drops comments and changes the layout."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
@@ -276,7 +276,7 @@ def test_every_relevant_name_is_in_a_release() -> None:
 
 @release
 def test_what_the_core_reads_of_specs_is_relevant(release: str) -> None:
-    """Every method of the specs whose name the core of vLLM uses is among those that count."""
+    """Every method of the specs whose name vLLM's core uses must be among the relevant ones."""
     package = package_of(release)
     interface = "v1/kv_cache_interface.py"
     methods = {

@@ -1,5 +1,5 @@
-"""``kvoxide verify`` in whole processes: a vendor's build of vLLM that decides the same, one that
-does not, another plugin's code, an interruption, and no vLLM at all."""
+"""Tests of ``kvoxide verify`` in whole processes: a vendor's build of vLLM that decides the same,
+one that does not, another plugin's code, an interruption, and no vLLM at all."""
 
 import json
 import re
@@ -25,7 +25,8 @@ def verify(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """With a folder for certificates in ``tmp_path``, and one for what differs."""
+    """Return the environment, with a folder for certificates in ``tmp_path``, and one for
+    differences."""
     (tmp_path / "temporary").mkdir()
     return {
         **environment_of(RELEASE, tmp_path),

@@ -1,4 +1,4 @@
-"""``python -m tests.proof.conformance FOLDER``: the tests of the vLLM that is installed, twice."""
+"""``python -m tests.proof.conformance FOLDER``: runs the tests of the installed vLLM twice."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def run(mode: str, sources: Path, junit: Path) -> None:
-    """All suites with ``KVOXIDE=mode``; what came of each test is in ``junit``."""
+    """Run all suites with ``KVOXIDE=mode``. The result of each test is in ``junit``."""
     given = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(PLUGINS), given)))
     subprocess.run(

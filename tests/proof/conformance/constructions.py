@@ -1,4 +1,5 @@
-"""On which manager vLLM's own tests run: a pytest plugin that notes it, and a command that counts.
+"""Finds on which manager vLLM's own tests run. It is a pytest plugin that notes the managers, and a
+command that counts them.
 
     PYTHONPATH=.../tests/proof/conformance python -m pytest -p constructions --junitxml OUT.xml ...
     python tests/proof/conformance/constructions.py OUT.xml
@@ -23,7 +24,7 @@ PROPERTY = "kvoxide"
 
 
 def pytest_sessionstart() -> None:
-    """vLLM's processes do it; its tests do not."""
+    """Load the plugins. vLLM's processes do this; its tests do not."""
     load_general_plugins()
 
 
@@ -72,7 +73,8 @@ def main() -> None:
 
 
 def managers_by_test(junit: Path) -> dict[str, Counter[str]]:
-    """Test id -> what it constructed, and how often; an empty count for no manager."""
+    """Return for each test id what it constructed, and how often. The count is empty if it
+    constructed no manager."""
     found = {}
     for case in ElementTree.parse(junit).iter("testcase"):
         made = (p.get("value", "") for p in case.iter("property") if p.get("name") == PROPERTY)
@@ -89,7 +91,7 @@ def summary(managers: dict[str, Counter[str]]) -> str:
 
 
 def _shortened(what: str) -> str:
-    """Return the first reason, without the list of kinds behind it."""
+    """Return the first reason, without the list of kinds after it."""
     return what.split("; ")[0].split(" is not among ")[0]
 
 

@@ -1,7 +1,7 @@
-"""vLLM's own scheduler and offloading connector twice: through vLLM's methods and kvoxide's.
+"""Runs vLLM's own scheduler and offloading connector twice: with vLLM's methods and with kvoxide's.
 
-:mod:`.scenario` is how both sides are configured, :mod:`.memory` what the blocks of a GPU hold,
-:mod:`.worker` the made workers whose transfers copy and check that, :mod:`.world` one side, and
-:mod:`.comparison` the traffic of both and what is compared. ``python -m tests.proof.connector
---help`` runs them at length.
+:mod:`.scenario` configures both sides. :mod:`.memory` has the content of the blocks of a GPU.
+:mod:`.worker` has the simulated workers, whose transfers copy and check that content. :mod:`.world`
+is one side. :mod:`.comparison` has the traffic of both sides and compares them.
+``python -m tests.proof.connector --help`` runs them at length.
 """

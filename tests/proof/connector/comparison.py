@@ -1,4 +1,4 @@
-"""The same requests, ends, resets and steps for both sides, and what has to be the same."""
+"""Sends the same requests, ends, resets and steps to both sides, and compares them."""
 
 import traceback
 from collections import Counter
@@ -19,11 +19,11 @@ STEPS_PER_TIER_CHECK = 25
 
 
 class Difference(Exception):
-    """The two sides are not the same."""
+    """The two sides differ."""
 
 
 class Comparison:
-    """``counts`` are what happened."""
+    """Two sides with the same traffic. ``counts`` has the number of each event."""
 
     def __init__(self, scenario: Scenario) -> None:
         prefixes = Prefixes()
@@ -33,7 +33,7 @@ class Comparison:
         self._traffic = Traffic(scenario)
 
     def run(self, num_steps: int) -> Counter[str]:
-        """Up to ``num_steps``. Returns what happened, and what the workers checked."""
+        """Make up to ``num_steps``. Return the events, and what the workers checked."""
         while self.counts["steps"] < num_steps and self.step():
             pass
         vllms = self.sides[0]
@@ -41,8 +41,8 @@ class Comparison:
         return self.counts + vllms.counts
 
     def step(self) -> bool:
-        """Something happens, then a step of each side. Returns whether they can go on: vLLM's own
-        connector may raise."""
+        """Let something happen, then make a step on each side. Return whether they can continue:
+        vLLM's own connector may raise."""
         for happens in self._traffic.draw(self.sides[0]):
             self._both("what happens", happens)
         told = self._both("step", World.step)
@@ -68,7 +68,7 @@ class Comparison:
 
 
 class Raised(Exception):
-    """Two of the same class are equal."""
+    """An exception. Two of the same class are equal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Raised) and self.args[0] == other.args[0]

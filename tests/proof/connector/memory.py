@@ -1,4 +1,5 @@
-"""What the blocks of a GPU hold: of each token the prefix that it ends, of a state the last one."""
+"""The content of the blocks of a GPU: for each token the prefix that it ends, for a state the last
+one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
-# The index of the block's group, then what is in its places.
+# The index of the block's group, then the content of its positions.
 Content = list[Any]
 Tables = list[list[int]]
 
@@ -21,11 +22,11 @@ _FIRST_SAMPLED = 700
 
 
 class WrongBytesError(AssertionError):
-    """A block does not hold what the scheduler takes it to hold."""
+    """A block does not have the content that the scheduler expects."""
 
 
 class Prefixes:
-    """Numbers prefixes of texts: equal ones alike."""
+    """Numbers prefixes of texts. Equal prefixes get equal numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
@@ -40,14 +41,15 @@ class Prefixes:
 
 @dataclass
 class Text:
-    """A request's tokens. Those that are sampled depend on all before them, and on nothing else."""
+    """A request's tokens. Sampled tokens depend on all tokens before them, and on nothing else."""
 
     prefixes: Prefixes
     prompt: Sequence[int]
     chain: list[int] = field(default_factory=list)
 
     def up_to(self, num_tokens: int) -> list[int]:
-        """Return the number of the prefix that ends with each token, of at least ``num_tokens``."""
+        """Return the number of the prefix that ends with each token, for at least
+        ``num_tokens``."""
         while len(self.chain) < num_tokens:
             last = self.chain[-1] if self.chain else 0
             self.chain.append(self.prefixes.number(last, self.token(len(self.chain))))
@@ -68,7 +70,7 @@ class Group:
         self.is_state = isinstance(spec, MambaSpec)
 
     def needed(self, num_computed: int, num_prompt_tokens: int) -> Iterator[range]:
-        """Yields the tokens that the next one reads, of ``num_computed``."""
+        """Yield the ranges of tokens that the next token reads, of ``num_computed``."""
         spec, start = self._spec, 0
         if isinstance(spec, SlidingWindowSpec):
             start = num_computed + 1 - spec.sliding_window
@@ -92,7 +94,7 @@ class Memory:
         self.blocks[target] = list(self.blocks.get(source, ()))
 
     def compute(self, tables: Tables, chain: list[int], start: int, end: int) -> None:
-        """The tokens from ``start`` to before ``end`` are computed."""
+        """Compute the tokens from ``start`` to before ``end``."""
         for group, table in zip(self.groups, tables, strict=True):
             if group.is_state:
                 self._advance(group, table, chain, start, end)
@@ -119,16 +121,18 @@ class Memory:
         return content
 
     def check(self, tables: Tables, chain: list[int], num_tokens: int, num_prompt: int) -> None:
-        """Whether the attention of what follows the first tokens of a request finds them."""
+        """Check that attention after the first ``num_tokens`` tokens of a request finds the right
+        content."""
         for group, table in zip(self.groups, tables, strict=True):
-            # A state is gone once the next one is computed, which looks at it itself.
+            # A state is gone once the next one is computed. That computation checks it.
             for tokens in () if group.is_state else group.needed(num_tokens, num_prompt):
                 self.check_blocks(group, dict(enumerate(table)), chain, tokens)
 
     def check_blocks(
         self, group: Group, table: dict[int, int], chain: list[int], tokens: range
     ) -> None:
-        """Whether the blocks of a group, each by its place in the request, hold its ``tokens``."""
+        """Check that the blocks of a group, each by its position in the request, hold its
+        ``tokens``."""
         if not tokens:
             return
         if group.is_state:

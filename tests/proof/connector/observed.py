@@ -1,11 +1,11 @@
-"""What can be seen of a step and of a connector, as values that compare by what they are."""
+"""The visible state of a step and of a connector, as values that can be compared."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import RequestOffloadState
 
-# What vLLM's scheduler calls of a connector.
+# The connector's methods that vLLM's scheduler calls.
 HOOKS = (
     "on_new_request",
     "get_num_new_matched_tokens",
@@ -21,7 +21,7 @@ HOOKS = (
 )
 _NOT_STATE = {
     *HOOKS,
-    # Chosen once, and seen by what is asked of whom.
+    # It is chosen once, and shows in which groups are asked.
     "_full_attention_groups",
     "_sliding_window_groups",
     "_lookup_groups",
@@ -39,7 +39,7 @@ _REQUEST_STATE = [name for name in RequestOffloadState.__slots__ if name not in 
 
 @dataclass
 class Told:
-    """All that a side shows of a step."""
+    """Everything that a side shows of a step."""
 
     step: list[Any]
     jobs: list[Any] = field(default_factory=list)
@@ -99,7 +99,7 @@ def _spec(spec: Any) -> Any:
 
 
 def plain_outputs(outputs: Any) -> list[Any]:
-    """What clients are told."""
+    """Return what clients get."""
     return [
         (out.request_id, out.new_token_ids, out.finish_reason, out.prefill_stats)
         for each in outputs.values()
@@ -108,7 +108,7 @@ def plain_outputs(outputs: Any) -> list[Any]:
 
 
 def plain_stats(outputs: Any) -> list[Any]:
-    """What is counted, without times."""
+    """Return the counts, without times."""
     told = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats]
     return [
         (stats.kv_cache_usage, stats.connector_prefix_cache_stats, _timeless(stats))
@@ -131,7 +131,7 @@ def _without_times(value: Any) -> Any:
 
 
 def plain_state(connector: Any) -> dict[str, Any]:
-    """Everything that a connector knows."""
+    """Return the whole state of a connector."""
     inside = {k: v for k, v in vars(connector).items() if k not in _NOT_STATE}
     inside["_req_status"] = {
         req_id: _request_state(state) for req_id, state in connector._req_status.items()

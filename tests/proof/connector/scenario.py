@@ -1,4 +1,4 @@
-"""What one run has: a model's groups, the server's settings, and the connector's."""
+"""The configuration of one run: a model's groups, the server's settings, and the connector's."""
 
 import random
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ from vllm.v1.kv_cache_interface import (
 
 SIZE = 16
 _ATTENTION = {"num_kv_heads": 1, "head_size": 8, "dtype": torch.float16}
-# What vLLM's scheduler and connector read of a model; the real class asks for its files.
+# The attributes that vLLM's scheduler and connector read of a model. The real class needs the
+# model's files.
 _MODEL = SimpleNamespace(
     model="twin",
     dtype=torch.float16,
@@ -79,8 +80,9 @@ TIERS = ("kvoxide's", "vLLM's", "fickle")
 
 @dataclass(frozen=True)
 class Scenario:
-    """``tier`` is whose manager the connector asks; ``children`` are how many connectors are under
-    a ``MultiConnector``, or 1 without; ``ranks`` how many workers there are."""
+    """The configuration of a run. ``tier`` chooses the manager that the connector uses.
+    ``children`` is how many connectors are under a ``MultiConnector``, or 1 without. ``ranks`` is
+    the number of workers."""
 
     seed: int
     layout: str
@@ -121,7 +123,7 @@ class Scenario:
         has_finer_hashes = layout == "states inside blocks" and rng.random() < 0.7
         drafting = range(len(LAYOUTS[layout]()))
         if states or layout == "chunked":
-            # Others cannot be a draft model's.
+            # Other groups cannot be a draft model's.
             drafting = range(has_finer_hashes or not states)
         has_events = rng.random() < 0.3
         if has_events and rng.random() < 0.3:
@@ -143,14 +145,14 @@ class Scenario:
             children=2 if rng.random() < 0.15 else 1,
             defers_loads=is_async and rng.random() < 0.3,
             has_finer_hashes=has_finer_hashes,
-            # Most often it ends in an exception of vLLM's.
+            # It is rare, because it mostly ends in an exception of vLLM's.
             reuses_ids=rng.random() < 0.04,
             resets=rng.choice([0.0, 0.015]),
             tokens_per_step=rng.choice([96, 256]),
         )
 
     def words(self) -> list[str]:
-        """What this is one of."""
+        """Words that describe this scenario."""
         said = {
             "EAGLE": self.eagle_group is not None,
             "over kvoxide's GPU manager": self.over_kvoxide,
@@ -175,17 +177,22 @@ class Scenario:
 
     @property
     def has_windows(self) -> bool:
-        """Whether a request loses blocks while it runs, which the connector then has to note."""
+        """Whether a request loses blocks while it runs. The connector must note this."""
         windows = (SlidingWindowSpec, ChunkedLocalAttentionSpec)
         return any(isinstance(spec, windows) for spec in LAYOUTS[self.layout]())
 
     @property
     def may_load_wrong_bytes(self) -> bool:
-        """Whether vLLM may: after a reset, it stores blocks that left their window and are others'
-        by now; of a chunk it may store some blocks alone, but later load all of them; it may copy
-        a block of a hit before that is computed; a request may get the outputs of one that had its
-        id; and with 0.32.0, one of two connectors may load into a block from which the other still
-        stores."""
+        """Whether vLLM may load wrong bytes, for one of these reasons:
+
+        - After a reset, it stores blocks that left their window and belong to other requests by
+          then.
+        - It may store only some blocks of a chunk, but later load all of them.
+        - It may copy a block of a hit before the block is computed.
+        - A request may get the outputs of an earlier request with the same id.
+        - With 0.32.0, one of two connectors may load into a block from which the other still
+          stores.
+        """
         return (
             (self.has_windows and (self.resets > 0 or "blocks_per_chunk" in self.extra))
             or (self.has_finer_hashes and self.eagle_group is not None)
@@ -223,7 +230,7 @@ class Scenario:
         )
 
     def config(self) -> Any:
-        """vLLM's configuration."""
+        """Return vLLM's configuration."""
         scheduling = vllm_config.SchedulerConfig(
             max_num_seqs=6,
             max_num_batched_tokens=self.tokens_per_step,

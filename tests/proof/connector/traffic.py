@@ -1,4 +1,4 @@
-"""Draws what happens between steps: requests that share prefixes, ends, resets."""
+"""Draws the events between steps: requests that share prefixes, ends, resets."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class Traffic:
         self._served: list[str] = []
 
     def draw(self, side: World) -> Iterator[Callable[[World], Any]]:
-        """Yields what happens; ``side`` is how it is until now."""
+        """Yield the events. ``side`` is the state so far."""
         rng = self._rng
         known = sorted(side.scheduler.requests)
         if len(known) < NUM_REQUESTS and rng.random() < 0.5:
@@ -71,7 +71,7 @@ class Traffic:
     def _tokens(self, side: World) -> list[int]:
         rng = self._rng
         if self._served and rng.random() < 0.25:
-            # The next turn of a chat.
+            # This is the next turn of a chat.
             text = side.text_of(rng.choice(self._served))
             length = len(text.prompt) + rng.randrange(40)
             tokens = [text.token(place) for place in range(min(length, self._longest))]

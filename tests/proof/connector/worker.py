@@ -1,4 +1,4 @@
-"""Workers whose transfers take a while, end in any order, and copy what the blocks hold."""
+"""Workers whose transfers take some time, end in any order, and copy the content of the blocks."""
 
 import pickle
 import random
@@ -30,7 +30,7 @@ class _Transfer:
 
 
 class MadeWorker(OffloadingWorker):  # type: ignore[misc]
-    """Moves chunks between a GPU and its host memory: when a job is submitted, or when it ends."""
+    """Moves chunks between a GPU and its host memory, when a job is submitted or when it ends."""
 
     def __init__(self, scenario: Scenario, name: str, memory: Memory) -> None:
         self._seed = f"{scenario.seed} {name}"
@@ -92,7 +92,8 @@ class MadeWorker(OffloadingWorker):  # type: ignore[misc]
                 self._memory.check_blocks(group, table, chain, range(start, num_tokens))
 
     def _places(self, blocks: Any, chunks: Any) -> Any:
-        """Yields each block with its group, its place in the request, its chunk and place there."""
+        """Yield each block with its group, its position in the request, its chunk and its position
+        there."""
         size = self._blocks_per_chunk
         block_ids, chunk_ids = iter(blocks.block_ids.tolist()), iter(chunks.block_ids.tolist())
         groups = zip(blocks.group_sizes, blocks.block_indices, strict=True)
@@ -127,12 +128,12 @@ class Rank:
             child.connector_worker.worker = worker
 
     def run(self, output: Any, step: int, forward: Callable[[Memory], None]) -> KVConnectorOutput:
-        """Do what a step asks for, in the order of vLLM's model runner."""
+        """Do the work of a step, in the order of vLLM's model runner."""
         for worker in self.workers:
             worker.step = step
         metadata = output.kv_connector_metadata
         if self._number:
-            # It reaches other processes as bytes.
+            # The metadata reaches other processes as bytes.
             metadata = pickle.loads(pickle.dumps(metadata))
         connector = self._connector
         connector.handle_preemptions(metadata)
@@ -155,7 +156,7 @@ class Rank:
 
 @dataclass
 class Running:
-    """What a worker knows of a request."""
+    """A worker's knowledge of a request."""
 
     text: Text
     tables: Tables
@@ -163,14 +164,15 @@ class Running:
 
 
 class Batch:
-    """The requests of all workers, which are told of alike."""
+    """The requests of all workers, which get the same messages."""
 
     def __init__(self, text_of: Callable[[Any], Text]) -> None:
         self._text_of = text_of
         self._running: dict[str, Running] = {}
 
     def take(self, output: Any) -> tuple[Callable[[Memory], None], list[int]]:
-        """Note what a step tells. Returns its computation, and the next token of each request."""
+        """Note the content of a step. Return its computation, and the next token of each
+        request."""
         for name in output.finished_req_ids:
             self._running.pop(name, None)
         begun = {r.req_id: r.num_computed_tokens for r in output.scheduled_new_reqs}

@@ -1,4 +1,4 @@
-"""One side: vLLM's scheduler with its offloading connector, and made workers."""
+"""One side: vLLM's scheduler with its offloading connector, and simulated workers."""
 
 from collections import Counter, deque
 from contextlib import ExitStack
@@ -44,16 +44,16 @@ init_none_hash(sha256_cbor)
 
 
 class VllmsConnector(OffloadingConnectorScheduler):  # type: ignore[misc]
-    """vLLM's own; an error that is planted here is not inherited by kvoxide's."""
+    """vLLM's own connector. kvoxide's does not inherit errors that are planted here."""
 
 
 class VllmsTier(CPUOffloadingManager):  # type: ignore[misc]
-    """vLLM's own, for the same reason."""
+    """vLLM's own tier, as a separate class for the same reason."""
 
 
 class FickleTier(CPUOffloadingManager):  # type: ignore[misc]
-    """Answers depend on how often it was asked, as those of tiers that promote do, and some
-    requests are stored as a whole; ``asked`` are the calls."""
+    """A tier whose answers depend on how often it was asked, like tiers that promote. Some requests
+    are stored as a whole. ``asked`` has the calls."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,8 +86,8 @@ def _tier_class(tier: str, is_ours: bool) -> type:
 
 
 class World:
-    """``is_ours`` says whether the connector and the hashes are kvoxide's and, in half of the
-    scenarios, the GPU's manager too."""
+    """One side. With ``is_ours``, the connector and the hashes are kvoxide's, and in half of the
+    scenarios the GPU's manager too."""
 
     def __init__(self, scenario: Scenario, prefixes: Prefixes, is_ours: bool) -> None:
         self.scenario = scenario
@@ -108,7 +108,7 @@ class World:
                 log_stats=True,
             )
         self._block_size = size
-        # vLLM 0.32.0 does not look at it.
+        # vLLM 0.32.0 does not read it.
         self.scheduler.defer_async_loads = scenario.defers_loads
         self._told: list[Any] = []
         self.scheduler.kv_event_publisher = SimpleNamespace(
@@ -129,7 +129,7 @@ class World:
             self._watch(child)
 
     def _choose_classes(self, stack: ExitStack, is_ours: bool) -> None:
-        """Whoever has registered the plugin, the classes are those of the scenario."""
+        """Use the classes of the scenario, whatever plugin is registered."""
         put = mock.patch.object
         stack.enter_context(settings.using(settings.Settings(mode="off")))
         connector = connector_class() if is_ours else VllmsConnector
@@ -140,7 +140,7 @@ class World:
             stack.enter_context(put(scheduler_module, "KVCacheManager", KvoxideManager))
 
     def _watch(self, child: int) -> None:
-        """Count the hooks of a connector, and note what they answer."""
+        """Count the calls of a connector's hooks, and note their results."""
         connector = self.connectors[child]
         for name in HOOKS:
             setattr(connector, name, partial(self._asking, name, child, getattr(connector, name)))
@@ -159,7 +159,7 @@ class World:
         return answer
 
     def _expect(self, child: int, request: Any, _blocks: Any, num_tokens: int) -> None:
-        """Tell the workers what a load that was just planned has to bring."""
+        """Report to the workers which content a planned load must bring."""
         connector = self.connectors[child]
         if not num_tokens:
             return
@@ -174,7 +174,7 @@ class World:
             rank.workers[child].wanted[job_id] = self._texts[request.request_id], num_tokens
 
     def text_of(self, name: str) -> Text:
-        """What a request, which may have ended, says and is told."""
+        """Return the text of a request, which may have ended."""
         return self._texts[name]
 
     def add(self, *, name: str, tokens: list[int], params: Any, **sampling: Any) -> None:
@@ -193,7 +193,8 @@ class World:
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
     def reset(self, *, with_running: bool, with_host: bool) -> bool:
-        """False also where vLLM refuses, once it has preempted all that runs."""
+        """Reset the caches. Return False also if vLLM refuses after it has preempted all running
+        requests."""
         try:
             return bool(
                 self.scheduler.reset_prefix_cache(
@@ -204,7 +205,7 @@ class World:
             return False
 
     def step(self) -> Told:
-        """Return a step."""
+        """Make a step, and return its visible state."""
         self._step += 1
         has_requests = self.scheduler.has_requests()
         output = self.scheduler.schedule()
@@ -213,7 +214,7 @@ class World:
         self._in_flight.append((output, [requests[name].is_prefill_chunk for name in names]))
         self.counts["steps that defer loads"] += bool(getattr(self.scheduler, "deferred_loads", 0))
         told = Told([has_requests, *plain_step(output)])
-        # With async scheduling, a step is scheduled before the one before it has ended.
+        # With async scheduling, a step is scheduled before the previous one has ended.
         if len(self._in_flight) > self.scenario.is_async or not names:
             self._run(*self._in_flight.popleft(), told)
         told.answers, self._answers = self._answers, []
@@ -243,7 +244,8 @@ class World:
 
 
 class ServersWorld(World):
-    """The classes are those that the plugin chooses with ``wanted``, else with the environment."""
+    """A side whose classes the plugin chooses, with ``wanted`` or by default with the
+    environment."""
 
     def __init__(
         self, scenario: Scenario, prefixes: Prefixes, wanted: settings.Settings | None = None

@@ -1,4 +1,4 @@
-"""Errors of one line each, planted in a copy of the core, and the test that catches each of them.
+"""Plants errors of one line each in a copy of the core. One test catches each of them.
 
-The list is ``planted.toml``; docs/lab/mutations.md tells what else is known of the tests' strength.
+The list is ``planted.toml``. docs/lab/mutations.md has more on the strength of the tests.
 """

@@ -34,7 +34,7 @@ def _can_be_planted(workspace: Workspace, chosen: list[Mutation]) -> bool:
 
 
 def _passes_unchanged(workspace: Workspace, chosen: list[Mutation]) -> bool:
-    """Return a test that fails anyway catches nothing."""
+    """Return whether the tests pass without an error. A test that fails anyway catches nothing."""
     outcomes = {test: workspace.run(test) for test in {mutation.test for mutation in chosen}}
     wrong = {test: got for test, got in outcomes.items() if got is not Outcome.PASSED}
     for test, outcome in wrong.items():

@@ -11,14 +11,14 @@ CRATE: Final = Path("rust/core")
 
 @dataclass(frozen=True)
 class NamedTest:
-    """A test of the core: of the library where ``binary`` is ``lib``."""
+    """A test of the core. It is in the library if ``binary`` is ``lib``."""
 
     binary: str
     name: str
 
     @property
     def source(self) -> Path:
-        """The file that the test stands in, relative to the workspace."""
+        """The file that contains the test, relative to the workspace."""
         *modules, _ = self.name.split("::")
         if self.binary == "lib":
             folder = CRATE / "src"
@@ -31,7 +31,7 @@ class NamedTest:
 
 @dataclass(frozen=True)
 class Mutation:
-    """One line of ``file`` with an error in it, and the test that catches it."""
+    """One line of ``file`` with an error in it, and the test that catches the error."""
 
     about: str
     file: Path
@@ -40,7 +40,7 @@ class Mutation:
     test: NamedTest
 
     def fits(self, text: str) -> bool:
-        """Return whether the line is there, and only one of it."""
+        """Return whether the line is in the text exactly once."""
         return text.count(self.old) == 1
 
 

@@ -1,4 +1,5 @@
-"""The list of planted errors fits the sources; ``python -m tests.proof.mutations`` plants them."""
+"""Tests that the list of planted errors fits the sources. ``python -m tests.proof.mutations``
+plants them."""
 
 import re
 

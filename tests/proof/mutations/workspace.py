@@ -20,7 +20,7 @@ _BUILT: Final = shutil.ignore_patterns("target", "proptest-regressions")
 
 
 class Outcome(Enum):
-    """What came of a run of one test."""
+    """The result of one run of a test."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -37,7 +37,7 @@ class Workspace:
             **os.environ,
             "CARGO_TARGET_DIR": str(folder / "target"),
             "CARGO_PROFILE_DEV_DEBUG": "0",
-            # What one planted error failed on must not be tried first with the next.
+            # An input on which one planted error failed must not be tried first with the next.
             "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "1",
         }
         shutil.copytree(ROOT / "rust", self.folder / "rust", ignore=_BUILT)
@@ -45,12 +45,12 @@ class Workspace:
             shutil.copy(ROOT / name, self.folder)
 
     def text_of(self, mutation: Mutation) -> str:
-        """Return the file that the error is for, as it is now."""
+        """Return the present text of the file that the error is for."""
         return (self.folder / mutation.file).read_text(encoding="utf-8")
 
     @contextmanager
     def planted(self, mutation: Mutation) -> Iterator[None]:
-        """An error is there for a while."""
+        """Plant an error until the block ends."""
         file = self.folder / mutation.file
         text = self.text_of(mutation)
         file.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
@@ -71,7 +71,7 @@ class Workspace:
         return self._run_built([*command, "--", "--exact", test.name])
 
     def _run_built(self, command: list[str]) -> Outcome:
-        # In a session of its own, since cargo is not the one that does not end.
+        # The process has a session of its own, because cargo's child may be what does not end.
         process = subprocess.Popen(
             command,
             cwd=self.folder,

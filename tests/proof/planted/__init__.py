@@ -1,6 +1,6 @@
-"""Errors in vLLM's own code, one at a time, each put in place of a function of vLLM's.
+"""Plants errors in vLLM's own code, one at a time, each in place of a function of vLLM's.
 
-:mod:`.faults` are those that ``kvoxide verify`` has to see, :mod:`.host_tier` and
-:mod:`.host_connector` those of the proof's own comparisons, and :mod:`.looks` how each kind is
-looked for. ``python -m tests.proof.planted`` prints how many calls or steps see each.
+:mod:`.faults` has the errors that ``kvoxide verify`` must find. :mod:`.host_tier` and
+:mod:`.host_connector` have errors for the proof's own comparisons. :mod:`.looks` has the search for
+each kind. ``python -m tests.proof.planted`` prints how many calls or steps find each.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.proof.planted``: how many calls or steps it takes to see each fault."""
+"""``python -m tests.proof.planted``: prints how many calls or steps it takes to find each fault."""
 
 import argparse
 import logging

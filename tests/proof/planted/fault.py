@@ -1,4 +1,4 @@
-"""What an error in vLLM's code is, and how it is put there."""
+"""An error in vLLM's code, and the way to plant it."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ Around = Callable[..., Any]
 
 
 class Plant:
-    """Puts other functions in place of vLLM's, until the end of a fault."""
+    """Replaces functions of vLLM's, until the end of a fault."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -20,7 +20,8 @@ class Plant:
         self._stack.enter_context(mock.patch.object(owner, name, value, create=True))
 
     def around(self, owner: Any, name: str, function: Around) -> None:
-        """``function`` gets the original, and then what that is called with."""
+        """Replace a function. ``function`` gets the original, and then the arguments of the
+        call."""
         found = inspect.getattr_static(owner, name)
         original = getattr(found, "__func__", found)
 
@@ -40,7 +41,7 @@ class Plant:
 
 @dataclass(frozen=True)
 class Fault:
-    """``area`` is the part of vLLM that it is in."""
+    """A fault. ``area`` is the part of vLLM that it is in."""
 
     name: str
     area: str
@@ -65,7 +66,7 @@ class Faults:
         return plant
 
     def lose(self, owner: Any, method: str, name: str, result: Any = None) -> None:
-        """A method that does nothing."""
+        """Add a fault with a method that does nothing."""
         fault = Fault(name, self.area, lambda plant: plant.put(owner, method, _doing(result)))
         self.all.append(fault)
 

@@ -1,6 +1,6 @@
-"""Errors in vLLM's offloading connector, each of which loses something that is easily lost. The
-comparison of ``tests/proof/connector`` has to see all of them; they are planted in classes that
-its first side alone has."""
+"""Errors in vLLM's offloading connector. Each omits something that is easily omitted. The
+comparison of ``tests/proof/connector`` has to find all of them. They are planted in classes that
+only its first side has."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ def pending_chunks_end_a_prefix(plant: Plant) -> None:
 
 
 def _note_later(plant: Plant, change: Any) -> None:
-    """``change`` gets the answer where a group said "later" on the way to it."""
+    """Pass the answer to ``change`` if a group said "later" on the way to it."""
     said: list[Any] = []
 
     def of_group(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -243,7 +243,7 @@ def what_ended_is_stored_first(plant: Plant) -> None:
 
 @contextmanager
 def _noting_answers(manager: Any, note: Callable[[Any, Any, Any], None]) -> Iterator[None]:
-    """Pass each offer to store, its context and the answer to ``note``."""
+    """Pass each offer to store, its context and its answer to ``note``."""
     offer = manager.prepare_store
 
     def asking(keys: Any, context: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Errors in vLLM's host tier, each of which loses something that is easily lost. The comparison of
-``tests/proof/sameness/host`` has to see all of them."""
+"""Errors in vLLM's host tier. Each omits something that is easily omitted. The comparison of
+``tests/proof/sameness/host`` has to find all of them."""
 
 from typing import Any
 
@@ -386,7 +386,8 @@ def arc_ends_from_the_head_on(plant: Plant) -> None:
 
 
 def _after_hand_over(plant: Plant, change: Any) -> None:
-    """These are in kvoxide: a fault of vLLM's manager is in both once it is handed over."""
+    """Change the manager after the switch to vLLM's. These faults are in kvoxide, because a fault
+    of vLLM's manager would be on both sides then."""
 
     def hand_over(original: Any, manager: Any, *args: Any) -> None:
         original(manager, *args)

@@ -1,4 +1,4 @@
-"""How each kind of fault is looked for: the calls or steps it took, and what told it."""
+"""The search for each kind of fault: how many calls or steps it took, and what showed the fault."""
 
 import itertools
 import time
@@ -19,14 +19,14 @@ STEPS_PER_RUN = 200
 
 
 class Sight(NamedTuple):
-    """``what`` is None where nothing was seen."""
+    """The result of a search. ``what`` is None if the fault was not found."""
 
     num_calls: int
     what: str | None
 
 
 def by_verification(fault: Fault, seed: int, seconds: float) -> Sight:
-    """``kvoxide verify``."""
+    """Search with ``kvoxide verify``."""
     run = Verification(seed)
     with fault.planted():
         try:
@@ -37,7 +37,7 @@ def by_verification(fault: Fault, seed: int, seconds: float) -> Sight:
 
 
 def by_calls(fault: Fault, seed: int, seconds: float) -> Sight:
-    """Return the host tiers call by call."""
+    """Search by comparing the host tiers call by call."""
     num_calls = 0
     with fault.planted():
         for each in _seeds(seed, seconds):
@@ -48,7 +48,7 @@ def by_calls(fault: Fault, seed: int, seconds: float) -> Sight:
     return Sight(num_calls, None)
 
 
-# The runs in which some faults of the connector can be seen, or are seen soon.
+# The runs in which some faults of the connector can be found, or are found soon.
 WANTED: dict[str, Callable[[Scenario], bool]] = {
     "later_keeps_cursors": lambda scenario: scenario.ranks > 1,
     "later_outlives_a_shorter_hit": lambda scenario: scenario.has_windows,
@@ -78,7 +78,8 @@ WANTED: dict[str, Callable[[Scenario], bool]] = {
 
 
 def by_steps(fault: Fault, seed: int, seconds: float) -> Sight:
-    """Return the offloading connectors step by step, in runs that have what the fault is about."""
+    """Search by comparing the offloading connectors step by step, in runs that use the part with
+    the fault."""
     num_steps, is_wanted = 0, WANTED.get(fault.name)
     with fault.planted():
         for each in _seeds(seed, seconds):
@@ -101,7 +102,7 @@ def _seeds(first: int, seconds: float) -> Iterator[int]:
 
 Look = Callable[[Fault, int, float], Sight]
 
-# The faults of each kind, and how to look for them.
+# The faults of each kind, and the search for them.
 KINDS: tuple[tuple[dict[str, Fault], Look], ...] = (
     (faults.FAULTS, by_verification),
     (host_tier.FAULTS, by_calls),

@@ -1,5 +1,5 @@
-"""Every error in vLLM's host tier is seen by the comparison with kvoxide's, and those in its
-connector; what loses bytes is seen by the made workers alone too."""
+"""Tests that the comparison with kvoxide's finds every error in vLLM's host tier and connector. The
+simulated workers alone also find errors that lose bytes."""
 
 import pytest
 
@@ -25,7 +25,7 @@ SOON_SEEN = (
     "one_report_ends_a_job",
     "jobs_cannot_be_taken_out",
 )
-# With the seed of a run in which no block may hold what it should not.
+# Maps an error to the seed of a run in which no block may have wrong content.
 LOSING_BYTES = {
     "what_is_taken_anew_is_not_flushed": 5,
     "hashed_blocks_are_never_loaded": 0,

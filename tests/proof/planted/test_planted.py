@@ -1,4 +1,5 @@
-"""A verification sees nothing where nothing is, and each error that is planted in vLLM's code."""
+"""Tests that a verification finds each error planted in vLLM's code, and nothing without an
+error."""
 
 import pytest
 

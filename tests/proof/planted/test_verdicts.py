@@ -1,4 +1,4 @@
-"""What a verification says where nothing can be said."""
+"""Tests the report of a verification that cannot judge."""
 
 import json
 from pathlib import Path

@@ -1,1 +1,2 @@
-"""Replays of recordings hit what vLLM's own scheduler counted, on random servers."""
+"""Checks on random servers that replays of their recordings hit what vLLM's own scheduler
+counted."""

@@ -1,4 +1,5 @@
-"""``python -m tests.proof.recorded``: random servers, what they hit and what their replays hit."""
+"""``python -m tests.proof.recorded``: runs random servers, and compares their hits with their
+replays' hits."""
 
 import argparse
 import sys
@@ -50,8 +51,8 @@ def main() -> int:
 
 
 def _is_sampled(folder: Path, counted: tuple[int, ...]) -> bool:
-    """Return whether each rank counted what a replay with other numbers of blocks hits. Then only
-    the sample of adaptive retention can be what differs."""
+    """Return whether each rank counted the hits of a replay with other numbers of blocks. Then only
+    the sample of adaptive retention can differ."""
     seen = [
         replayed_hits(renumbered(folder / "recorded", folder / f"by {by}", by), folder / "json")
         for by in NUMBERINGS

@@ -1,4 +1,4 @@
-"""Replays of what a random server recorded, as ``kvoxide replay`` plays it."""
+"""Replays recordings of a random server, as ``kvoxide replay`` plays them."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ def replayed_hits(folder: Path, out: Path) -> tuple[int, ...]:
 
 
 def as_format_1(folder: Path, to: Path) -> Path:
-    """Return the same recording with requests alone, as older servers wrote it."""
+    """Return the same recording with requests alone, in the format of older servers."""
     to.mkdir()
     for path in folder.iterdir():
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
@@ -36,8 +36,8 @@ def as_format_1(folder: Path, to: Path) -> Path:
 
 
 def renumbered(folder: Path, to: Path, by: int) -> Path:
-    """Return the same recording with greater numbers of blocks, which have other hashes in a
-    replay."""
+    """Return the same recording with greater numbers of blocks. In a replay, these have other
+    hashes."""
     to.mkdir()
     for path in folder.iterdir():
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]

@@ -1,4 +1,4 @@
-"""A random server: vLLM's own schedulers, one for each rank, with a stand-in for the model."""
+"""A random server: vLLM's own schedulers, one for each rank, and code that replaces the model."""
 
 import os
 import random
@@ -35,7 +35,8 @@ POLICIES = (
 
 @dataclass(frozen=True)
 class Counted:
-    """What the schedulers of a server counted: hits of each rank in tokens, and what happened."""
+    """The counts of a server's schedulers: hits of each rank in tokens, and the number of each
+    event."""
 
     plan: Plan
     policy: str
@@ -51,7 +52,7 @@ class Counted:
 
     @property
     def text(self) -> str:
-        """The server in a line."""
+        """The server in one line of text."""
         scenario = self.plan.scenario
         groups = "+".join(f"{group.kind}:{group.block_size}" for group in scenario.groups)
         how = [self.plan.policy, self.policy, f"{len(self.hits)} ranks"]
@@ -67,7 +68,7 @@ def serve(seed: int, folder: Path, num_steps: int = STEPS) -> Counted:
 
 @contextmanager
 def _recorded_scheduler() -> Iterator[None]:
-    """Wrap vLLM's scheduler as the plugin does, and leave it as it was."""
+    """Wrap vLLM's scheduler as the plugin does, and restore it at the end."""
     scheduler = scheduler_module.Scheduler
     before = dict(vars(scheduler))
     take_over(scheduler_module)
@@ -142,13 +143,13 @@ class _Rank:
         self.seen: Counter[str] = Counter()
 
     def run_step(self) -> None:
-        """Let clients come and go, and do a step."""
+        """Let clients come and go, and make a step."""
         for happens in (self._submit, self._abort, self._reset):
             happens()
         self._step()
 
     def stop(self) -> None:
-        """Serve what is left for some steps, and shut down."""
+        """Serve the remaining requests for some steps, and shut down."""
         for _ in range(40):
             self._step()
         while self._in_flight:
@@ -198,7 +199,7 @@ class _Rank:
             self.seen["abort"] += 1
 
     def _remember(self, request_id: str) -> None:
-        """Later prompts may continue where the output ended."""
+        """Remember where the output ended, because later prompts may continue there."""
         request = self._requests[request_id]
         stream, start, length = self._known[request_id][-1]
         longest = self._plan.scenario.max_model_len - 1 - request.num_prompt_tokens

@@ -1,4 +1,4 @@
-"""A replay of a recording hits what the server counted, rank by rank."""
+"""Tests that a replay of a recording hits what the server counted, rank by rank."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_a_replay_hits_what_the_server_counted(seed: int, tmp_path: Path) -> Non
 
 
 def test_the_servers_reset_their_cache_and_skip_reading_it(tmp_path: Path) -> None:
-    """Without what format 2 adds, the replay of such a server hits more."""
+    """Without the additions of format 2, the replay of such a server hits more."""
     counted = serve(13, tmp_path / "recorded", num_steps=120)
     assert counted.seen["reset"] > 0
     assert counted.seen["skips"] > 0

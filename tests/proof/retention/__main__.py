@@ -1,4 +1,4 @@
-"""``python -m tests.proof.retention``: how ``adaptive`` fares against the other policies."""
+"""``python -m tests.proof.retention``: compares ``adaptive`` with the other policies."""
 
 import argparse
 import json
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """What reads some of the allowed names with commas."""
+    """Return a parser of some of the allowed names, separated by commas."""
 
     def read(text: str) -> list[str]:
         names = text.split(",")
@@ -100,7 +100,7 @@ def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _policies(text: str) -> list[str]:
-    """Return the policies that are named, and the two that every table is about."""
+    """Return the named policies, and the two that every table contains."""
     return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE]))
 
 

@@ -1,4 +1,4 @@
-"""What is judged: workloads, seeds, presets and pool sizes, in two halves."""
+"""The cells that are judged: workloads, seeds, presets and pool sizes, in two halves."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from .workloads import TraceFile, Workload, workloads
 PRESETS: Final = ("llama", "gpt-oss", "gemma-3", "qwen3-next", "deepseek-v4")
 PERCENTS: Final = (12, 30, 65)  # pool sizes
 
-# A pool has room for this many times the blocks that are in use at most while nothing is evicted.
+# A pool must have this many times the most blocks that are in use while nothing is evicted.
 ROOM: Final = 1.5
 
 
 class Whole(Enum):
-    """What pool sizes are a part of."""
+    """The base of which pool sizes are a percentage."""
 
     CACHED = "cached"
-    """The blocks that a pool without evictions holds, those of all groups."""
+    """All blocks of all groups that a pool without evictions holds."""
     DISTINCT = "distinct"
-    """The blocks of the distinct tokens, as if one group alone had them: windows and states find
-    little room."""
+    """The blocks of the distinct tokens, as if only one group had blocks. Windows and states then
+    have little room."""
 
 
 TUNING_SEEDS: Final = (1, 2)
@@ -29,9 +29,9 @@ HELD_BACK_SEED: Final = 3
 
 
 class Half(Enum):
-    """Constants are chosen on the tuning half: every other family in the order of names, with seeds
-    1 and 2. What they are worth is shown on the half held back, which is all else: by default every
-    family with seed 3. A twin is in the half of its family."""
+    """A half of the cells. Constants are chosen on the tuning half: every other family in the order
+    of names, with seeds 1 and 2. Their effect is shown on the half held back, which is everything
+    else: by default every family with seed 3. A twin is in the half of its family."""
 
     TUNING = "tuning"
     HELD_BACK = "held-back"
@@ -45,7 +45,7 @@ class Half(Enum):
 
 @dataclass(frozen=True)
 class Traffics:
-    """One workload with one seed: what the cells of all presets and sizes have in common."""
+    """One workload with one seed, which the cells of all presets and sizes share."""
 
     workload: Workload | TraceFile
     seed: int
@@ -58,8 +58,8 @@ class Traffics:
 def chosen(
     halves: Iterable[Half], names: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> Iterator[Traffics]:
-    """What belongs to the halves, without names all workloads, without seeds those that are judged
-    by default."""
+    """Yield the traffics of the halves: all workloads without names, and the default seeds without
+    seeds."""
     for workload in workloads().values():
         if names and workload.name not in names:
             continue
@@ -75,5 +75,6 @@ def pool_size(num_blocks: int, percent: int) -> int:
 
 
 def has_room(blocks: int, most_used_blocks: int) -> bool:
-    """Return the rule by which pools are left out that are too small for the requests that run."""
+    """Return whether a pool is large enough for the requests that run. Smaller pools are left
+    out."""
     return blocks >= ROOM * most_used_blocks

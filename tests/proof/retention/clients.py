@@ -1,5 +1,5 @@
-"""Clients whose habits cost a cache something, beside the chats of others; each with a polite one
-at the same times that has as many new tokens to be computed."""
+"""Clients with bad habits that cost a cache something, together with the chats of others. For each
+there is a polite client, with requests at the same times and as many new tokens to compute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Habit = Callable[[Traffic, bool], None]
 
 
 def aborting(traffic: Traffic, is_bad: bool) -> None:
-    """Aborts every request, half of them before the prompt is computed, the rest in the answer.
+    """Abort every request, half of them before the prompt is computed, the rest in the answer.
 
-    An aborted request frees its blocks as one that ends does, so it is a request that ends there.
+    An aborted request frees its blocks like one that ends, so here it is a request that ends there.
     """
 
     def ask(seconds: float, asked: Text, text: Text) -> Text:
@@ -33,7 +33,7 @@ def aborting(traffic: Traffic, is_bad: bool) -> None:
 
 
 def sending_twice(traffic: Traffic, is_bad: bool) -> None:
-    """Sends every prompt again before there is an answer; the polite one has twice the chats."""
+    """Send every prompt again before there is an answer. The polite client has twice the chats."""
 
     def ask(seconds: float, _: Text, text: Text) -> Text:
         answer = traffic.fresh(traffic.lognormal(200, 0.5))
@@ -47,7 +47,7 @@ def sending_twice(traffic: Traffic, is_bad: bool) -> None:
 
 
 def growing(traffic: Traffic, is_bad: bool) -> None:
-    """Sends its prompt again for every token of it; the polite one once in 64 tokens."""
+    """Send a prompt again for every token of it. The polite client sends it once in 64 tokens."""
     for _ in range(3):
         start = traffic.uniform(0, 20)
         common, rest = traffic.fresh(3000), traffic.fresh(640)
@@ -63,7 +63,7 @@ HABITS: Final[tuple[Habit, ...]] = (aborting, sending_twice, growing)
 
 @dataclass(frozen=True)
 class Beside:
-    """The others' chats with a client that has the habit or, instead, a polite one."""
+    """The others' chats, with a client that has the habit or with a polite one."""
 
     habit: Habit
     seed: int
@@ -72,7 +72,7 @@ class Beside:
     def recorded(self) -> Recorded:
         traffic = Traffic("others", self.seed, answers_return=True)
         _others(traffic)
-        # What the others ask is drawn before, so it is the same with either.
+        # The others' requests are drawn before, so they are the same with either client.
         self.habit(traffic, self.is_bad)
         return Recorded(tuple(traffic.lines()))
 
@@ -89,8 +89,9 @@ def _others(traffic: Traffic) -> None:
 
 
 def _client(traffic: Traffic, ask: Callable[[float, Text, Text], Text]) -> None:
-    """A third as many chats as the others have. ``ask`` is told the time, what a prompt says that
-    is cut off in its middle, and the prompt; it returns what the next prompt continues."""
+    """Add a third as many chats as the others have. ``ask`` gets the time, the prompt cut off in
+    the middle of its message, and the whole prompt. It returns the text that the next prompt
+    continues."""
     for number in range(_OTHERS // 3):
         seconds = number * 6.0 + 1
         text = traffic.text(traffic.fresh(traffic.lognormal(1200, 0.8)))

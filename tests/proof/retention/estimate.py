@@ -1,5 +1,5 @@
-"""``python -m tests.proof.retention.estimate [PRESET...]``: how far adaptive retention is off where
-it estimates what the default would have hit, in points of hit share, over cells of the judge."""
+"""``python -m tests.proof.retention.estimate [PRESET...]``: measures the error of adaptive
+retention's estimate of the default's hits, in points of hit share, over cells of the judge."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ SEED: Final = 1
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hit shares in %: the estimate, what the default hit, and what ``adaptive`` did."""
+    """Hit shares in %: the estimate, the default's hits, and the hits of ``adaptive``."""
 
     cell: str
     estimated: float

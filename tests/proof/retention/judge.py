@@ -20,7 +20,7 @@ ADAPTIVE: Final = "adaptive"
 POLICIES: Final = (DEFAULT_POLICY, "pin", "interval=8192", "interval=0", ADAPTIVE)
 CONCURRENCY: Final = 64
 MAX_BATCHED_TOKENS: Final = 8192
-# 12 ms to the next token, as the generators assume of an answer before it is answered to.
+# 12 ms to the next token: the generators assume this time before a user continues.
 STEP_TIME: Final = {"base": 0.012, "prefill": 27e-6, "context": 34e-9, "running": 10e-6}
 
 
@@ -44,8 +44,8 @@ class Cell:
 
 @dataclass
 class Judge:
-    """How cells are played. What was played before is known: ``adaptive`` for the same build of the
-    core, other policies for every build, since nothing that changes it may change them."""
+    """Plays cells, and reuses earlier results. ``adaptive`` is reused for the same build of the
+    core. Other policies are reused for every build, because no change may change them."""
 
     known: KnownResults
     presets: Sequence[str]
@@ -55,7 +55,7 @@ class Judge:
     has_bound: bool = False
 
     def cells(self, traffics: Sequence[Traffics], jobs: int) -> Iterator[Cell]:
-        """Yield the cells of all of them, in order, as they are done."""
+        """Yield the cells of all traffics, in order, as they are done."""
         with ThreadPoolExecutor(jobs) as pool:
             for number, cells in enumerate(pool.map(self._cells_of, traffics), start=1):
                 if sys.stderr.isatty():
@@ -121,15 +121,17 @@ class _Traffic:
         return self._recorded.num_distinct_tokens()
 
     def num_distinct_blocks(self, groups: Groups) -> int:
-        """Return the blocks of all distinct tokens in the group with the largest ones."""
+        """Return how many blocks all distinct tokens have in the group with the largest blocks."""
         return self._num_distinct_tokens // max(group.block_size for group in groups.specs)
 
     def unlimited(self, groups: Groups) -> Played:
-        """Return the default policy in a pool that holds every block of every request."""
+        """Return the result of the default policy in a pool that holds every block of every
+        request."""
         return self.run(groups, DEFAULT_POLICY, unlimited_blocks(groups, self._lengths))
 
     def bound(self, groups: Groups, blocks: int) -> float:
-        """What a policy that knows the future could hit, in %, under the default's schedule."""
+        """Return what a policy that knows the future could hit, in %, under the default's
+        schedule."""
         played = self.run(groups, DEFAULT_POLICY, blocks, bound=True)
         assert played.bound_tokens is not None
         return 100 * played.bound_tokens / played.prompt_tokens
@@ -159,7 +161,7 @@ class _Traffic:
 
 
 def unlimited_blocks(groups: Groups, lengths: Sequence[int]) -> int:
-    """Return a pool that holds every block of every request, whose lengths are in tokens."""
+    """Return the size of a pool that holds every block of every request. Lengths are in tokens."""
     return sum(
         math.ceil(length / group.block_size) + 4 for group in groups.specs for length in lengths
     )
@@ -168,7 +170,7 @@ def unlimited_blocks(groups: Groups, lengths: Sequence[int]) -> int:
 def play(
     trace: Trace, groups: Groups, policy: str, blocks: int, *, bound: bool = False
 ) -> SimulationResult:
-    """Plays a trace as every cell is played."""
+    """Play a trace in the way of every cell."""
     return Simulation(
         trace,
         groups.specs,
@@ -191,13 +193,14 @@ def _policy(name: str, groups: Groups) -> Policy:
 
 
 def _differs(policy: str, groups: Groups) -> bool:
-    """Return whether the policy can differ from the default: tails and states are all that it is
-    about."""
+    """Return whether the policy can differ from the default. It can only if there are tails or
+    states."""
     has_only_full = all(group.kind == "full_attention" for group in groups.specs)
     return policy in (DEFAULT_POLICY, ADAPTIVE) or not has_only_full
 
 
 def _changed_early(result: SimulationResult) -> bool:
-    """Return whether two points of the run before its first eviction have different orderings."""
+    """Return whether the ordering changed between two points of the run before its first
+    eviction."""
     points = zip(result.retention_timeline.tolist(), result.orderings, strict=True)
     return len({ordering for row, ordering in points if row[8] + row[9] == 0}) > 1

@@ -1,4 +1,4 @@
-"""Results of runs, kept by everything that decides them."""
+"""Stores results of runs, with everything that decides them as the key."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from kvoxide import _core
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a run; tokens and blocks."""
+    """The result of a run, in tokens and blocks."""
 
     prompt_tokens: int
     hit_tokens: int
@@ -22,19 +22,19 @@ class Played:
     preemptions: int
     peak_used_blocks: int
     cached_blocks: int
-    # Whether the ordering in force changed while no block had been evicted.
+    # Whether the scoring function in force changed before any block was evicted.
     changed_early: bool
     bound_tokens: int | None = None
 
     @property
     def hit_share(self) -> float:
-        """In % of the prompt tokens."""
+        """The hit share in % of the prompt tokens."""
         return 100 * self.hit_tokens / max(1, self.prompt_tokens)
 
 
 class KnownResults:
-    """A file of JSON lines that several processes may add to. It is empty for another release of
-    kvoxide; where other policies than ``adaptive`` changed within one, ``forget`` it."""
+    """A file of JSON lines that several processes may append to. It is empty for another release of
+    kvoxide. If other policies than ``adaptive`` changed within one release, ``forget`` it."""
 
     def __init__(self, path: Path, *, forget: bool = False) -> None:
         self._path = path
@@ -61,12 +61,12 @@ class KnownResults:
 
 @cache
 def build_digest() -> str:
-    """Of the compiled module that plays."""
+    """Return a digest of the compiled module that plays."""
     return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()[:16]
 
 
 def default_path() -> Path:
-    """In the folder of ``tests/run.sh``."""
+    """Return the path in the folder of ``tests/run.sh``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = os.environ.get("KVOXIDE_CACHE") or Path(home) / "kvoxide"
     return Path(cache) / "retention" / f"results-{kvoxide.__version__}.jsonl"

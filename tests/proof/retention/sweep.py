@@ -1,4 +1,4 @@
-"""Hit share over many pool sizes: does a larger pool ever hit less?"""
+"""Measures the hit share over many pool sizes, to see whether a larger pool ever hits less."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -15,8 +15,8 @@ FALL: Final = 0.5  # points below a smaller pool from which on a size is named
 
 
 def falls(cells: Sequence[Cell], policy: str) -> list[tuple[Cell, Cell, float]]:
-    """For each of the cells, in the order of their sizes, that falls: the smaller one that hits
-    most, itself, and the points between them."""
+    """Return each cell that falls, in the order of sizes, as three values: the smaller cell that
+    hits most, the cell itself, and the points between them."""
     found = []
     best = cells[0]
     for cell in cells:
@@ -58,7 +58,7 @@ def sweep_lines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """One panel for each curve."""
+    """Draw one panel for each curve."""
     import matplotlib
 
     matplotlib.use("Agg")

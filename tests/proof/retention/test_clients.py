@@ -1,4 +1,4 @@
-"""What a client with a bad habit costs the others under ``adaptive``."""
+"""Tests how much a client with a bad habit costs the others under ``adaptive``."""
 
 import json
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ BLOCKS = {
     "qwen3-next": 500,
     "deepseek-v4": 8_500,
 }
-# Single pools differ by some points with anything: the cost is a mean over these sizes.
+# A single pool differs by some points for any reason, so the cost is a mean over these sizes.
 SIZES = (0.7, 0.85, 1.0, 1.2, 1.4)
-# Points of hit share that the others may lose at most.
+# The most points of hit share that the others may lose.
 MOST = 1.0
 
 
@@ -37,7 +37,7 @@ def test_a_bad_client_costs_the_others_no_more_than_a_polite_one(habit: Habit, s
 
 @dataclass(frozen=True)
 class Others:
-    """The traffic, and which of its requests are not the client's."""
+    """The traffic, and the requests in it that are not the client's."""
 
     trace: Trace
     are_theirs: list[bool]
@@ -49,7 +49,7 @@ class Others:
         return cls(recorded.trace(), [session != CLIENT for session in sessions])
 
     def share(self, preset: str, size: float) -> float:
-        """Hit share, in %, of all requests but the client's."""
+        """Return the hit share, in %, of all requests but the client's."""
         blocks = int(BLOCKS[preset] * size)
         result = play(self.trace, preset_groups(preset), ADAPTIVE, blocks)
         assert result.evictions > 0 or size > 1

@@ -1,4 +1,4 @@
-"""The judge of retention: its traffic, its halves, and that it finds what is lost."""
+"""Tests of the judge of retention: its traffic, its halves, and that it finds a loss."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.proof.retention.workloads import TWIN, TraceFile, Workload, workloads
 
 
 def small_scan(traffic: Traffic) -> None:
-    """24 documents in turns: LRU hits none of them in a pool that holds half."""
+    """Ask about 24 documents in turns. LRU hits none of them in a pool that holds half."""
     documents = [traffic.fresh(2000) for _ in range(24)]
     for number in range(240):
         prompt = traffic.text(documents[number % 24], traffic.fresh(60))
@@ -113,7 +113,7 @@ def test_no_seed_of_a_workload_is_in_both_halves() -> None:
         family = workloads()[workload.name.removesuffix(TWIN)]
         assert Half.of(workload, 1) is Half.of(family, 1)
         assert Half.of(workload, 4) is Half.HELD_BACK
-    # Enough cells, were none left out.
+    # There are enough cells if none is left out.
     assert len(tuning) * 5 * len(PERCENTS) >= 200
 
 
@@ -133,7 +133,7 @@ def test_adaptive_is_above_every_other_policy_on_chats_with_windows(tmp_path: Pa
 
 
 def test_a_planted_loss_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``adaptive`` is played as a policy that keeps no tails inside prompts at all."""
+    """``adaptive`` is played as a policy that keeps no tails inside prompts."""
     real = judge_module._policy
     monkeypatch.setattr(
         judge_module,

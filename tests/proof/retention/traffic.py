@@ -1,4 +1,5 @@
-"""Served traffic as the lines of a trace: texts of named tokens, requests, seeded draws."""
+"""Served traffic as the lines of a trace: texts of named tokens, requests, and draws from a
+seed."""
 
 import hashlib
 import json
@@ -24,13 +25,13 @@ class Piece(NamedTuple):
     end: int
 
     def first(self, tokens: int) -> "Piece":
-        """Return the first tokens of the piece, all of them if it has no more."""
+        """Return the first tokens of the piece, or all of them if it has no more."""
         return Piece(self.run, self.start, min(self.end, self.start + tokens))
 
 
 @dataclass(frozen=True)
 class Text:
-    """Tokens of a prompt: the ids of its full blocks, and the pieces of the block behind them."""
+    """Tokens of a prompt: the ids of its full blocks, and the pieces of the block after them."""
 
     ids: tuple[int, ...] = ()
     open_block: tuple[Piece, ...] = ()
@@ -64,7 +65,7 @@ class Traffic:
     # Texts
 
     def fresh(self, tokens: float) -> Piece:
-        """At least one token, none of which was there before."""
+        """Return a piece of at least one token. None of its tokens occurred before."""
         self._num_runs += 1
         return Piece(self._num_runs, 0, max(1, int(tokens)))
 
@@ -72,7 +73,7 @@ class Traffic:
         return self.extend(Text(), *pieces)
 
     def extend(self, text: Text, *pieces: Piece) -> Text:
-        """Return the text with the pieces behind it."""
+        """Return the text with the pieces appended."""
         ids = list(text.ids)
         block, missing = list(text.open_block), TOKENS_PER_ID - _length(text.open_block)
         for run, start, end in pieces:
@@ -90,8 +91,7 @@ class Traffic:
     # Requests
 
     def ask(self, seconds: float, prompt: Text, answer: Piece, session: object) -> Text:
-        """Return a request for ``answer`` at that time. Returns the prompt with the answer behind
-        it."""
+        """Add a request for ``answer`` at this time. Return the prompt with the answer appended."""
         self._requests.append(_Request(seconds, prompt, answer, str(session)))
         return self.extend(prompt, answer)
 
@@ -132,7 +132,7 @@ class Traffic:
         return ids
 
     def _id(self, before: int, block: tuple[Piece, ...]) -> int:
-        """Return the id of a block, by all tokens up to its end."""
+        """Return the id of a block, which depends on all tokens up to its end."""
         return self._ids.setdefault((before, block), len(self._ids))
 
     # Draws
@@ -152,7 +152,7 @@ class Traffic:
         return int(self.random.integers(low, high + 1))
 
     def turns(self, mean: float, most: int) -> int:
-        """At least 1, geometric."""
+        """Return a geometric draw of at least 1."""
         return min(most, int(self.random.geometric(1 / mean)))
 
     def happens(self, probability: float) -> bool:
@@ -162,7 +162,7 @@ class Traffic:
         return [values[int(index)] for index in self.random.permutation(len(values))]
 
     def zipf(self, num_values: int, exponent: float) -> Callable[[], int]:
-        """Return a draw from 0 to ``num_values`` - 1, of which the first is the most frequent."""
+        """Return a draw from 0 to ``num_values`` - 1, in which 0 is the most frequent."""
         weights = np.arange(1, num_values + 1, dtype=float) ** -exponent
         bounds = np.cumsum(weights / weights.sum())
         return lambda: min(num_values - 1, int(np.searchsorted(bounds, self.random.random())))
@@ -170,18 +170,18 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Traffic that was generated: the lines of its trace."""
+    """Generated traffic: the lines of its trace."""
 
     lines: tuple[bytes, ...]
 
     def request_lengths(self) -> list[int]:
-        """Return tokens of each request, its prompt's and its answer's."""
+        """Return the tokens of each request: its prompt's and its answer's."""
         records = map(json.loads, self.lines)
         return [record["input_length"] + record["output_length"] for record in records]
 
     def num_distinct_tokens(self) -> int:
-        """Return tokens of prompts and, where their ids are known, of answers, equal prefixes
-        once."""
+        """Return how many distinct tokens prompts have and, if their ids are known, answers. Equal
+        prefixes count once."""
         ids: set[int] = set()
         for record in map(json.loads, self.lines):
             ids.update(record["hash_ids"], record.get("output_hash_ids", ()))
@@ -203,7 +203,7 @@ def _length(pieces: Sequence[Piece]) -> int:
 
 
 def _join(block: list[Piece], piece: Piece) -> None:
-    """Put the piece behind the block's, as part of the last one if it goes on there."""
+    """Append the piece to the block, as part of the last piece if it continues that one."""
     if block and block[-1].run == piece.run and block[-1].end == piece.start:
         piece = Piece(piece.run, block.pop().start, piece.end)
     block.append(piece)

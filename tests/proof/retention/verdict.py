@@ -1,4 +1,4 @@
-"""What the cells say of ``adaptive``: tables, and two results side by side."""
+"""Summarizes the cells for ``adaptive``: tables, and a comparison of two results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _NO_RIVALS: Final = (ADAPTIVE, UNLIMITED, "bound")
 
 
 def gain(cell: Cell) -> float:
-    """Points of hit share of ``adaptive`` above the best other policy."""
+    """Return the points of hit share by which ``adaptive`` is above the best other policy."""
     return cell.shares[ADAPTIVE] - best_other(cell)
 
 
@@ -28,13 +28,13 @@ def is_lost(cell: Cell) -> bool:
 
 
 def is_ample(cell: Cell) -> bool:
-    """Return whether the default hits nearly all that there is."""
+    """Return whether the default hits nearly all that can be hit."""
     return cell.shares[UNLIMITED] - cell.shares[DEFAULT_POLICY] <= AMPLE
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Some cells in one line."""
+    """A summary of some cells in one line."""
 
     num_cells: int
     num_lost: int
@@ -56,7 +56,7 @@ class Summary:
 
 
 def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a table in Markdown: all cells, each preset's, and those whose pool is ample."""
+    """Yield a table in Markdown: all cells, each preset's cells, and cells whose pool is ample."""
     yield (
         f"| cells | number | lost by more than {LOSS} | worst | mean gain on the best other"
         " | on the default |"
@@ -79,7 +79,7 @@ def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def lost_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a table in Markdown of the cells that are lost, the worst first."""
+    """Yield a table in Markdown of the lost cells, the worst first."""
     policies = list(dict.fromkeys(policy for cell in cells for policy in cell.shares))
     yield f"| lost cell | preset | blocks | % | {' | '.join(policies)} | gain |"
     yield "|" + "---|" * (len(policies) + 5)
@@ -90,7 +90,7 @@ def lost_lines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def comparison_lines(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[str]:
-    """What changed for ``adaptive`` in the cells that both have."""
+    """Yield the changes of ``adaptive`` in the cells that both have."""
     earlier = {_place(cell): cell for cell in before}
     pairs = [(earlier[_place(cell)], cell) for cell in after if _place(cell) in earlier]
     old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -1,5 +1,5 @@
-"""vLLM's own KVCacheManager and kvoxide's under the same traffic, compared at each call.
+"""Compares vLLM's own KVCacheManager and kvoxide's under the same traffic, at each call.
 
-``python -m tests.proof.sameness --help`` runs it at length. The traffic is that of
-:mod:`kvoxide.vllm.verify.managers`; :mod:`.sides` are the managers that only this compares.
+``python -m tests.proof.sameness --help`` runs it at length. :mod:`kvoxide.vllm.verify.managers`
+draws the traffic. :mod:`.sides` has the managers that only this package compares.
 """

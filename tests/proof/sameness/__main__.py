@@ -1,4 +1,4 @@
-"""``python -m tests.proof.sameness``: the long run, and the replay of what it printed."""
+"""``python -m tests.proof.sameness``: the long run, and the replay of a printed difference."""
 
 import argparse
 import math
@@ -31,7 +31,7 @@ _HOST = "host"
 def main() -> int:
     arguments = _parser().parse_args()
     if arguments.against == _HOST:
-        # Not every vLLM that can be compared with has a host tier.
+        # Some vLLM releases that can be compared have no host tier.
         from . import host
 
         return host.main(arguments)

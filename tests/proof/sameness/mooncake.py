@@ -1,5 +1,5 @@
-"""The Mooncake trace, one request after the other through vLLM's own manager, in the chunks of
-vLLM's scheduler."""
+"""Plays the Mooncake trace, one request after the other, through vLLM's own manager, in the chunks
+of vLLM's scheduler."""
 
 import gzip
 import json
@@ -55,7 +55,8 @@ def read_request(line: bytes) -> TracedRequest:
 
 
 class Chunks:
-    """What vLLM's scheduler does with a chunk in models with states, by its own method."""
+    """Computes the chunks of vLLM's scheduler in models with states, with the scheduler's own
+    method."""
 
     def __init__(self, scenario: Scenario, has_partial_hits: bool) -> None:
         states = scenario.state_groups

@@ -1,6 +1,7 @@
-"""What only the project's own proof compares: kvoxide's standalone manager behind the harness's
-interface, and adaptive retention, which vLLM does not have, so that the standalone manager and the
-adapter are the two sides: they decide the same, and no invariant breaks."""
+"""Sides that only the project's own proof compares. One is kvoxide's standalone manager with the
+harness's interface. The others have adaptive retention, which vLLM does not have. There the
+standalone manager and the adapter are the two sides: they must decide the same, and no invariant
+may break."""
 
 import os
 from collections.abc import Sequence
@@ -123,7 +124,8 @@ class KvoxideDriver(CommonDriver):
 
 
 class AdaptiveAdapterDriver(AdapterDriver):
-    """As the environment asks for it. Every call is checked where ``KVOXIDE_CHECK`` is not set."""
+    """The adapter with the policy that the environment sets. If ``KVOXIDE_CHECK`` is not set, every
+    call is checked."""
 
     def __init__(self, scenario: Scenario) -> None:
         check = os.environ.get("KVOXIDE_CHECK", "1")

@@ -1,4 +1,4 @@
-"""The groups that vLLM makes for models with recurrent states."""
+"""The groups that vLLM creates for models with recurrent states."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,14 +11,14 @@ from vllm.model_executor.layers.mamba.mamba_utils import (
 from vllm.v1.core import kv_cache_planning
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, MLAAttentionSpec
 
-# What the attention kernels ask of a block, with MLA and without.
+# The block sizes that attention kernels require, with MLA and without.
 KERNEL_BLOCK, MLA_KERNEL_BLOCK = 16, 128
 BFLOAT16 = torch.bfloat16
 
 
 @dataclass(frozen=True)
 class Model:
-    """Layers, and the sizes of one of each kind: of an attention layer for one token."""
+    """Layers, and the size of one layer of each kind: of an attention layer for one token."""
 
     num_states: int
     num_attention: int
@@ -68,7 +68,7 @@ MODELS = {
 
 
 def block_size(model: Model) -> int:
-    """Return tokens whose attention takes as much memory as a state, in whole blocks of the
+    """Return how many tokens of attention take as much memory as a state, in whole blocks of the
     kernels."""
     state = MambaSpec(shapes=model.shapes, dtypes=model.dtypes, block_size=-1).page_size_bytes
     block = model.attention.page_size_bytes * model.kernel_block
@@ -76,7 +76,7 @@ def block_size(model: Model) -> int:
 
 
 def vllm_groups(model: Model, size: int) -> list[Any]:
-    """Return the specs of the groups, in vLLM's order: that of their first layers."""
+    """Return the specs of the groups, in vLLM's order, which is the order of their first layers."""
     attention = replace(model.attention, block_size=size)
     state = MambaSpec(
         shapes=model.shapes,

@@ -1,5 +1,5 @@
-"""60,000 random calls of vLLM's host tier and of kvoxide's without a difference; one that is there
-is found, and shrunk to a few calls."""
+"""Tests that 60,000 random calls of vLLM's host tier and of kvoxide's have no difference. A planted
+difference is found, and shrunk to a few calls."""
 
 import json
 from pathlib import Path

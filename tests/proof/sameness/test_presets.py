@@ -1,4 +1,5 @@
-"""The replay's presets of models with recurrent states are the groups that vLLM makes for them."""
+"""Tests that the replay's presets of models with recurrent states equal the groups that vLLM
+creates for them."""
 
 import pytest
 from kvoxide.replay.groups import preset_groups

@@ -1,5 +1,5 @@
-"""200,000 random calls without a difference, for kvoxide's standalone manager and for its adapter,
-and the cases of the reachable-block mask."""
+"""Tests that 200,000 random calls have no difference, for kvoxide's standalone manager and for its
+adapter. Also tests the cases of the reachable-block mask."""
 
 import math
 from dataclasses import replace
@@ -40,7 +40,7 @@ SIDES = {
 of_each_side = pytest.mark.parametrize("sides", SIDES.values(), ids=SIDES)
 FAMILIES_BESIDE_ATTENTION = tuple(name for name in FAMILIES if name not in DEFAULT_FAMILIES)
 SCENARIOS_PER_TEST = 7
-# tests/run.sh long sameness has all families, by the million.
+# tests/run.sh long sameness plays all families, with millions of calls.
 SCENARIOS_OF_A_KIND = 4
 CALLS_PER_SCENARIO = 1430
 NUM_TESTS = 20

@@ -1,4 +1,5 @@
-"""Hit tokens per request of the Mooncake trace: the replay's equal vLLM's own manager's."""
+"""Tests that the replay hits the same tokens per request of the Mooncake trace as vLLM's own
+manager."""
 
 import pytest
 from kvoxide import _core
@@ -25,7 +26,7 @@ def test_hits_of_each_request(name: str, lines: list[bytes]) -> None:
 
 
 def test_the_record_is_what_vllm_answers(lines: list[bytes]) -> None:
-    """Of one case; ``tests/run.sh long recorded`` computes all of them."""
+    """This computes one case. ``tests/run.sh long recorded`` computes all of them."""
     name = "llama, small pool"
     assert vllm_hits(CASES[name], lines) == hits(name, lines)
 

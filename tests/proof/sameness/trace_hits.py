@@ -1,8 +1,8 @@
-"""What the requests of the Mooncake trace hit with vLLM's own manager: computed, or as recorded.
+"""The hits of the requests of the Mooncake trace with vLLM's own manager, computed or recorded.
 
-``python -m tests.proof.sameness.trace_hits`` computes all of it again and compares; ``--write``
-records it. The record is that of one release and of the trace that comes with the tests: vLLM's
-manager has no other input, and none of kvoxide runs.
+``python -m tests.proof.sameness.trace_hits`` computes all of them again and compares; ``--write``
+records them. The record holds for one release and for the trace that comes with the tests. vLLM's
+manager has no other input, and no part of kvoxide runs.
 """
 
 import argparse
@@ -57,7 +57,7 @@ WIDE_BLOCKS = (Group("full_attention", 16384), states(16384))
 
 @dataclass(frozen=True)
 class Case:
-    """``num_blocks=None`` is the pool that never evicts."""
+    """A configuration. With ``num_blocks=None``, the pool never evicts."""
 
     groups: tuple[Group, ...]
     num_blocks: int | None
@@ -90,7 +90,8 @@ CASES = {
 
 
 def hits(name: str, lines: Sequence[bytes]) -> list[int]:
-    """Hit tokens of each request; those of the record where it is about these lines."""
+    """Return the hit tokens of each request. They come from the record if it is about these
+    lines."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     if record["about"] == about(lines):
         assert record["cases"][name] == repr(CASES[name]), f"{name}: record it again"
@@ -114,7 +115,7 @@ def vllm_hits(case: Case, lines: Sequence[bytes]) -> list[int]:
 
 
 def about(lines: Sequence[bytes]) -> dict[str, str | None]:
-    """What a record is good for."""
+    """Return what a record depends on."""
     return {"vllm": installed_version(), "trace": hashlib.sha256(b"".join(lines)).hexdigest()}
 
 

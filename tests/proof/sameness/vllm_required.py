@@ -1,4 +1,4 @@
-"""Import first: skips a test module where vLLM 0.33.0 is not what ``import vllm`` finds."""
+"""Import this first: it skips a test module if ``import vllm`` does not find vLLM 0.33.0."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``python -m tests.proof.scheduler``: the long run, and the one plan of a seed again."""
+"""``python -m tests.proof.scheduler``: the long run, and the repeated plan of one seed."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""vLLM's scheduler decides the same over kvoxide's manager as over vLLM's own."""
+"""Tests that vLLM's scheduler decides the same over kvoxide's manager as over vLLM's own."""
 
 import pytest
 from kvoxide.vllm.verify.managers.scenarios import FAMILIES

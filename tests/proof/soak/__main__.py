@@ -1,4 +1,4 @@
-"""``python -m tests.proof.soak``: prints what the process holds as it serves."""
+"""``python -m tests.proof.soak``: prints the memory of the process as it serves."""
 
 import argparse
 import sys

@@ -1,7 +1,7 @@
-"""Requests through the scheduler of a running engine, vLLM's on the CPU, in this process.
+"""Sends requests through the scheduler of a running engine, vLLM's on the CPU, in this process.
 
-The core of the engine is driven directly: what turns text into tokens and back is not kvoxide's
-concern, and costs more than everything here.
+This program drives the core of the engine directly. The conversion between text and tokens does not
+concern kvoxide, and costs more than everything here.
 """
 
 import os
@@ -23,8 +23,8 @@ MAX_MODEL_LEN = -(-(LONGEST + MOST_OUTPUT) // BLOCK_SIZE) * BLOCK_SIZE
 MAX_RUNNING = 256
 IN_FLIGHT = 384
 TOKENS_PER_STEP = 8192
-# Prompts are computed piece by piece, admitted by their first piece, and come to want more blocks
-# than there are, so that some are preempted.
+# Prompts are computed piece by piece. They are admitted by their first piece, and later need more
+# blocks than there are, so some are preempted.
 PREFILL_PIECE = 64
 NUM_BLOCKS = 600
 STEPS_BETWEEN_RESETS = 50
@@ -51,14 +51,15 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "OMP_NUM_THREADS": "1",
-    # oneDNN keeps what it compiled for each number of tokens in a step: a megabyte a step at first.
+    # oneDNN keeps compiled code for each number of tokens in a step, at first a megabyte per step.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "0",
     "LRU_CACHE_CAPACITY": "0",
 }
 
 
 def run(requests: int, every: int, seed: int, mode: str, file: Path | None) -> int:
-    """Serve ``requests`` with ``KVOXIDE=mode`` and report ``every`` so many; the exit status."""
+    """Serve ``requests`` with ``KVOXIDE=mode``, report after each ``every``, and return the exit
+    status."""
     os.environ.update(ENVIRONMENT, KVOXIDE=mode)
     with tempfile.TemporaryDirectory() as folder:
         core = start_core(write_model(Path(folder) / "model"))
@@ -73,7 +74,8 @@ def run(requests: int, every: int, seed: int, mode: str, file: Path | None) -> i
 
 
 def write_model(path: Path) -> Path:
-    """Return a layer of full attention and one with a sliding window."""
+    """Write a model with a layer of full attention and one with a sliding window, and return its
+    path."""
     transformers = import_module("transformers")
     config = transformers.Gemma3TextConfig(
         vocab_size=FIRST_ORDINARY_TOKEN + VOCABULARY + 9,
@@ -134,7 +136,7 @@ def check_invariants(core: Any) -> None:
 
 
 class Server:
-    """Keeps a core busy, and disturbs it."""
+    """Keeps a core busy, and makes disturbing calls."""
 
     def __init__(self, core: Any, rng: Random, counters: Counter[str]) -> None:
         self.core = core
@@ -150,7 +152,7 @@ class Server:
         self.scheduler.kv_event_publisher = EventCounter(counters)
 
     def serve_until(self, num_ended: int) -> None:
-        """Go on until so many requests have ended since the start."""
+        """Continue until this many requests have ended since the start."""
         while self.num_ended < num_ended:
             self.add()
             self.abort()
@@ -227,7 +229,7 @@ def sampling_params() -> Iterator[Any]:
 
 
 class EventCounter:
-    """Stands where the scheduler's publisher of KV events stands."""
+    """Takes the place of the scheduler's publisher of KV events."""
 
     def __init__(self, counters: Counter[str]) -> None:
         self._counters = counters

@@ -1,7 +1,8 @@
-"""What a request leaves behind: first as it is, then with the blocks of every request kept.
+"""Measures the memory that a request leaves, first unchanged, then with the blocks of every request
+kept.
 
-``python -m tests.proof.soak.inside_planted`` prints JSON, bytes a request for each of
-the two and what the first one fails by.
+``python -m tests.proof.soak.inside_planted`` prints JSON: bytes per request for each of the two,
+and the reasons why the first one fails.
 """
 
 import json

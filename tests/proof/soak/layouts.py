@@ -1,4 +1,5 @@
-"""The managers that serve, one after the other: their KV cache groups, and whether they tell."""
+"""The managers that serve, one after the other: their KV cache groups, and whether they publish
+events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ WINDOW = 64
 HEAD: dict[str, Any] = {"num_kv_heads": 1, "head_size": 64, "dtype": torch.float16}
 
 plugin.register()
-# As in an engine; vLLM's part of an event would spend half its time in the environment.
+# As in an engine. Otherwise vLLM would spend half of an event's time in reading the environment.
 envs.enable_envs_cache()
 register_all_kvcache_specs(None)
 
@@ -56,7 +57,7 @@ class Layout:
         )
 
     def make_hasher(self) -> Callable[[Any], list[bytes]]:
-        """vLLM's block hasher, which is kvoxide's as the plugin leaves it."""
+        """Return vLLM's block hasher, which is kvoxide's because of the plugin."""
         function = get_hash_fn_by_name(HASH_ALGORITHM)
         kv_cache_utils.init_none_hash(function)
         hash_block_size = gcd(*(spec.block_size for spec in self.groups))
@@ -84,7 +85,7 @@ def states(block_size: int) -> KVCacheSpec:
     )
 
 
-# With events, calls of a manager take another way, and most of the time goes to vLLM's events.
+# With events, calls of a manager take another path, and most of the time goes to vLLM's events.
 LAYOUTS = (
     Layout((full(16),), 180, with_events=True),
     Layout((full(16), window(16), window(16)), 450, with_events=False),

@@ -1,6 +1,6 @@
-"""Requests through ``kvoxide.vllm.KVCacheManager``, and one manager after the other.
+"""Sends requests through ``kvoxide.vllm.KVCacheManager``, with one manager after the other.
 
-Python's cyclic collector runs between the managers only, so that what needs it is counted.
+Python's cyclic collector runs only between managers, so that objects that need it are counted.
 """
 
 import gc
@@ -34,7 +34,7 @@ UNWANTED = (
 
 
 def run(requests: int, every: int, seed: int, file: Path | None) -> int:
-    """Serve ``requests``, report ``every`` so many; the exit status."""
+    """Serve ``requests``, report after each ``every``, and return the exit status."""
     soak = serve(requests, every, seed)
     return soak.finish(soak.failures(WANTED, UNWANTED), file)
 
@@ -43,7 +43,7 @@ def serve(requests: int, every: int, seed: int) -> Soak:
     """Return a report after each ``every`` requests, always between two managers."""
     soak = Soak("manager", seed, versions())
     print(soak.name, soak.versions)
-    # A reset that is refused is a warning to a server.
+    # A server logs a warning when a reset is refused.
     logging.getLogger("vllm.kvoxide").setLevel(logging.ERROR)
     rng = Random(seed)
     prompts = Prompts(rng)
@@ -69,7 +69,7 @@ def versions() -> dict[str, str]:
 def _play(
     layout: Layout, requests: int, first_number: int, prompts: Prompts, rng: Random, soak: Soak
 ) -> None:
-    """A manager from its construction until it is gone."""
+    """Use a manager from its construction until it is gone."""
     counters = soak.counters
     manager = layout.make_manager(MAX_MODEL_LEN, MAX_RUNNING * PREFILL_CHUNK)
     scheduler = Scheduler(manager, layout.make_hasher(), prompts, rng, counters)

@@ -1,4 +1,4 @@
-"""What a process holds after so many requests, and whether that counts as flat."""
+"""Measures what a process holds after a number of requests, and decides whether it is flat."""
 
 import ctypes
 import gc
@@ -11,7 +11,7 @@ from pathlib import Path
 from resource import getpagesize
 from typing import Any
 
-# Growth between the first report and the last that still is none, as a part of the first.
+# Growth between the first and the last report that counts as none, as a share of the first.
 TOLERANCE = 0.01
 
 _libc = ctypes.CDLL(None)
@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Report:
-    """The process after ``requests``; ``seconds`` since the start."""
+    """The process after ``requests`` requests. ``seconds`` are since the start."""
 
     requests: int
     rss: int
@@ -31,7 +31,7 @@ class Report:
 
 @dataclass
 class Soak:
-    """One run: its reports, and how often each thing was done that it is there for."""
+    """One run: its reports, and how often it did each thing that it is meant to do."""
 
     name: str
     seed: int
@@ -46,7 +46,7 @@ class Soak:
         print(self.reports[-1].line(), flush=True)
 
     def failures(self, wanted: Sequence[str], unwanted: Sequence[str] = ()) -> list[str]:
-        """Why the run does not pass; empty if it does."""
+        """Return the reasons why the run does not pass, empty if it does."""
         failures = [f"{name}: never happened" for name in wanted if not self.counters[name]]
         failures += [f"{name}: {self.counters[name]}" for name in unwanted if self.counters[name]]
         if self.growth() > TOLERANCE:
@@ -65,7 +65,7 @@ class Soak:
         return (last.rss - first.rss) / max(1, last.requests - first.requests)
 
     def finish(self, failures: Sequence[str], file: Path | None) -> int:
-        """Print the rest, write the file; the exit status."""
+        """Print the rest, write the file, and return the exit status."""
         for name, count in sorted(self.counters.items()):
             print(f"{count:>15,} {name}")
         print(f"growth {self.growth():+.3%}, {self.bytes_per_request():+.3f} bytes a request")
@@ -87,7 +87,7 @@ class Soak:
 
 
 def resident_bytes() -> int:
-    """What the process holds once garbage is gone, and what is free has been handed back."""
+    """Return what the process holds after garbage is collected and free memory is returned."""
     gc.collect()
     _libc.malloc_trim(0)
     pages = Path("/proc/self/statm").read_text().split()[1]

@@ -1,4 +1,4 @@
-"""Prompts in families that share a prefix; each ends in tokens of its own."""
+"""Prompts in families that share a prefix. Each ends in unique tokens."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ LONGEST = LONGEST_PREFIX + NUMBER_TOKENS + LONGEST_TAIL
 
 
 class Prompts:
-    """Draws prompts; the same ones for the same ``rng``."""
+    """Draws prompts. The same ``rng`` gives the same ones."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -21,7 +21,7 @@ class Prompts:
         self._tails = [_tokens(rng, LONGEST_TAIL) for _ in range(FAMILIES)]
 
     def draw(self, number: int) -> list[int]:
-        """Return a prompt that is never drawn again with another ``number``."""
+        """Return a prompt that differs from the prompts of other numbers."""
         uniform = self._rng.random
         prefix = self._families[int(uniform() * FAMILIES)]
         shared = SHORTEST_PREFIX + int(uniform() * (LONGEST_PREFIX - SHORTEST_PREFIX + 1))

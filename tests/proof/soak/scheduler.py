@@ -42,7 +42,7 @@ WANTED = (
 
 
 class Scheduler:
-    """Serves requests with one manager; what it does is counted in ``counters``."""
+    """Serves requests with one manager. ``counters`` counts its actions."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class Scheduler:
         self.num_steps = self.num_ended = self.num_added = 0
 
     def serve(self, num_requests: int, first_number: int) -> None:
-        """As many requests, from their arrival to their end, with prompts of these numbers."""
+        """Serve this many requests, from their arrival to their end, with prompts of these
+        numbers."""
         while self.num_ended < num_requests:
             self.arrive(num_requests, first_number)
             self.step()
@@ -93,7 +94,8 @@ class Scheduler:
         self.collect()
 
     def go_on(self) -> bool:
-        """Return blocks for what the running requests compute next; whether there were enough."""
+        """Allocate blocks for the next tokens of the running requests. Return whether there were
+        enough."""
         manager, index, enough = self.manager, 0, True
         while index < len(self.running):
             request = self.running[index]
@@ -110,8 +112,8 @@ class Scheduler:
         return enough
 
     def chunk(self, request: Any, start: int) -> int:
-        """Return tokens of the next chunk, which ends where vLLM keeps the last state of a
-        prompt."""
+        """Return the length of the next chunk. With states, it ends where vLLM keeps the last state
+        of a prompt."""
         end = min(request.num_tokens, start + PREFILL_CHUNK)
         if self.manager.kv_cache_config.has_mamba_layers:
             unit = self.manager.block_pool.hash_block_size
@@ -120,7 +122,7 @@ class Scheduler:
         return int(end - start)
 
     def preempt(self) -> None:
-        """The last running request goes back to the front of the waiting ones."""
+        """Put the last running request back to the front of the waiting ones."""
         request = self.running.pop()
         self.manager.free(request)
         request.status = RequestStatus.PREEMPTED
@@ -139,7 +141,8 @@ class Scheduler:
         blocks, num_hit, _ = manager.get_computed_blocks(request)
         num_left = request.num_tokens - num_hit
         num_new = self.chunk(request, num_hit)
-        # An option of vLLM's; without it, running requests come to want more than there is.
+        # This is an option of vLLM's. Without it, running requests later need more blocks than
+        # there are.
         whole_must_fit = self.num_steps % 2 == 0
         allocated = manager.allocate_slots(
             request,
@@ -162,7 +165,7 @@ class Scheduler:
         return True
 
     def compute(self) -> None:
-        """Each request whose prefill is done gets a token, as from the model."""
+        """Give each request whose prefill is done a token, as the model would."""
         ended = False
         for request, num_new in self.scheduled:
             request.num_computed_tokens += num_new
@@ -186,7 +189,7 @@ class Scheduler:
         self.num_ended += 1
 
     def collect(self) -> None:
-        """What the manager has to tell after a step."""
+        """Take the manager's reports after a step."""
         for event in self.manager.take_events():
             self.counters[f"events {type(event).__name__}"] += 1
         copies, copied = self.manager.take_kv_cache_block_copies()
@@ -216,7 +219,7 @@ class Scheduler:
             self.end(request, "requests aborted while waiting")
 
     def evict(self) -> None:
-        """As after a failed transfer: blocks of a running request leave the prefix cache."""
+        """Evict blocks of a running request from the prefix cache, as after a failed transfer."""
         if self.running:
             request = self.rng.choice(self.running)
             block_ids = set(self.manager.get_block_ids(request.request_id)[0][:4])

@@ -1,4 +1,4 @@
-"""Short soaks, and whether they would notice a leak."""
+"""Tests with short soaks, including whether they would notice a leak."""
 
 import json
 import subprocess
@@ -11,10 +11,10 @@ from tests.testing.vllm_environments import environment_of
 
 from .memory import Report, Soak
 
-# A hash alone is 32.
+# A hash alone has 32 bytes.
 MOST_BYTES_PER_REQUEST = 24
 ENGINE_REQUESTS = 6_000
-# An engine has not used all of its buffers after so few.
+# After so few requests, an engine has not used all of its buffers.
 ENGINE_GROWTH = 0.03
 
 

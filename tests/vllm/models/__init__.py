@@ -1,6 +1,7 @@
-"""kvoxide's plans of models beside vLLM 0.33.0's own: the same groups, bytes per block and blocks.
+"""Compares kvoxide's plans of models with vLLM 0.33.0's own: the same groups, bytes per block and
+blocks.
 
 ``configs`` are configurations with published sizes. ``asking`` lets vLLM build each model as
-``kvoxide.model.from_vllm`` does, and plan its cache;
-``python -m tests.vllm.models`` writes down its answers.
+``kvoxide.model.from_vllm`` does, and plan its cache. ``python -m tests.vllm.models`` records its
+answers.
 """

@@ -69,7 +69,7 @@ def _answer(case: Case) -> dict[str, Any]:
     try:
         return answer(case)
     except Exception as error:
-        # Whatever vLLM raises, it does not serve the model so.
+        # If vLLM raises any error, it does not serve the model in this way.
         return {"refused": f"{type(error).__name__}: {error}"[:300]}
 
 

@@ -1,4 +1,4 @@
-"""vLLM's own plan of a model's KV cache. A process has to put the GPU in place first."""
+"""vLLM's own plan of a model's KV cache. The process must install the imitation of a GPU first."""
 
 import json
 import shutil
@@ -15,7 +15,8 @@ from .cases import MAX_BATCHED_TOKENS, MEMORIES, Case
 
 
 def answer(case: Case) -> dict[str, Any]:
-    """Groups, bytes per block, bytes of the longest request, and the blocks of each memory."""
+    """Return groups, bytes per block, bytes of the longest request, and the blocks of each
+    memory."""
     with _vllm_config(case) as config:
         building.build(config)
         return plan(config)
@@ -77,7 +78,7 @@ def _group_row(group: Any) -> list[Any]:
 
 
 def _num_blocks(config: Any, layers: Any, groups: Any, memory: int) -> int | None:
-    """Return the blocks that vLLM would make, None where it refuses."""
+    """Return how many blocks vLLM would create, or None if it refuses."""
     try:
         configs = planning.kv_cache_configs(config, layers, groups, memory)
     except ValueError:

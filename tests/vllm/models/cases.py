@@ -1,4 +1,4 @@
-"""Which models are planned, and how they are served."""
+"""The models that are planned, and how they are served."""
 
 import json
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ def name_of(config: Path) -> str:
 
 
 def _lines(file: str) -> Iterator[tuple[str, Any]]:
-    """What stands under the name in each line."""
+    """Yield the name and the content of each line."""
     for line in (HERE / file).read_text().splitlines():
         yield from json.loads(line).items()
 
 
 def _unpacked(into: Path) -> list[Path]:
-    """Return the configurations of ``configs.jsonl``, a ``config.json`` in each line, and those of
-    ``published.jsonl``, the files of a published model in each line."""
+    """Return the configurations of ``configs.jsonl``, which has a ``config.json`` in each line, and
+    of ``published.jsonl``, which has the files of a published model in each line."""
     models = {name: {"config.json": config} for name, config in _lines("configs.jsonl")}
     models |= _lines("published.jsonl")
     for name, files in models.items():
@@ -37,7 +37,7 @@ def _unpacked(into: Path) -> list[Path]:
 
 
 _FOLDER = TemporaryDirectory(prefix="kvoxide-configs-")
-# A file, or a folder where there is more than a configuration.
+# Each is a file, or a folder if there is more than a configuration.
 CONFIGS = sorted([*(HERE / "configs").iterdir(), *_unpacked(Path(_FOLDER.name))], key=name_of)
 BY_NAME = {name_of(path): path for path in CONFIGS}
 ANSWERS = HERE / "vllm_answers.json"
@@ -51,7 +51,7 @@ SERVED: tuple[dict[str, Any], ...] = (
     {"tensor_parallel": 2, "block_size": 64},
     {"pipeline_parallel": 3},
 )
-# Of each kind of grouping, a model that vLLM builds within seconds.
+# For each kind of grouping, a model that vLLM builds within seconds.
 SAMPLE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("llama-3.1-8b", {"tensor_parallel": 2, "block_size": 64}),
     ("gemma-3-1b", {}),
@@ -68,7 +68,7 @@ SAMPLE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration, by its name, and what a server of it is told."""
+    """A configuration, by its name, and the options of its server."""
 
     model: str
     tensor_parallel: int = 1
@@ -82,7 +82,7 @@ class Case:
 
     @property
     def served(self) -> dict[str, Any]:
-        """Arguments of :class:`kvoxide.model.Deployment`."""
+        """The arguments of :class:`kvoxide.model.Deployment`."""
         return {name: value for name, value in asdict(self).items() if name != "model"}
 
 
@@ -95,6 +95,6 @@ def sample() -> list[Case]:
 
 
 def recorded() -> Iterator[tuple[Case, dict[str, Any]]]:
-    """What vLLM answered to each case; ``refused`` where it raised an error."""
+    """Yield vLLM's answer to each case. It has ``refused`` if vLLM raised an error."""
     for row in json.loads(ANSWERS.read_text()):
         yield Case(**row["case"]), row["answer"]

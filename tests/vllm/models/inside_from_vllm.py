@@ -1,7 +1,8 @@
-"""Print what :func:`kvoxide.model.from_vllm.ask_vllm` returns for configurations, a line each, and
+"""Prints what :func:`kvoxide.model.from_vllm.ask_vllm` returns for configurations, a line each, and
 how many seconds it took: ``inside_from_vllm NUM_NEW CONFIG...``.
 
-The first ``NUM_NEW`` are asked by new processes. The others find the third parties imported."""
+New processes ask the first ``NUM_NEW``. The other processes find third-party modules imported.
+"""
 
 import json
 import os
@@ -35,8 +36,8 @@ def main() -> None:
 
 
 def run_preloaded(command: list[str], input: str, **_: Any) -> subprocess.CompletedProcess[str]:
-    """Return the folder of our answers, which only the asking process reads, would ask for a server
-    of preloaded processes of its own."""
+    """Run the command without the variable of the answers' folder. Only the asking process reads
+    it, and with it the command would get a server of its own."""
     environment = {name: text for name, text in os.environ.items() if name != "XDG_CACHE_HOME"}
     return preloaded.run(command[1:], environment, input)
 

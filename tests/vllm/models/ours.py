@@ -1,4 +1,4 @@
-"""Give kvoxide's plan of a model in the form in which vLLM's answers are recorded."""
+"""Returns kvoxide's plan of a model in the form in which vLLM's answers are recorded."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def num_blocks(made: ModelPlan, memory: int) -> int | None:
 
 
 def answer_of(made: ModelPlan) -> dict[str, Any]:
-    """As :func:`tests.vllm.models.asking.plan` has it."""
+    """Return an answer in the form of :func:`tests.vllm.models.asking.plan`."""
     rows: list[list[Any]] = []
     for group in made.groups:
         spec = group.spec
@@ -45,7 +45,7 @@ def answer_of(made: ModelPlan) -> dict[str, Any]:
 
 
 def hashing(made: ModelPlan) -> dict[str, int]:
-    """Return what a manager of these groups makes of them."""
+    """Return the hashing of a manager with these groups."""
     blocks = request_blocks(made.groups, made.max_model_len, made.deployment.max_in_flight_tokens)
     config = made.kv_cache_config((blocks + 1) * made.block_bytes)
     manager = KVCacheManager(config, made.max_model_len)

@@ -1,4 +1,4 @@
-"""vLLM answers by the package's own way of asking as it answered when it was recorded."""
+"""Tests that vLLM gives the recorded answers when the package itself asks it."""
 
 import json
 import subprocess
@@ -14,13 +14,12 @@ from .cases import Case, recorded
 
 STATES = Case("qwen3.5-9b")
 REFUSED = Case("llama-3.1-8b-with-cache-in-int8")
-# The issue's own limit, of a machine that does nothing else; twice, for one that tests.
+# The limit for a machine that does nothing else, doubled for a machine that runs tests.
 SECONDS = 120
 
 
 def asked(release: str, folder: Path, *cases: Case, num_new: int = 0) -> list[dict[str, Any]]:
-    """Return the answers to questions, of which the first ``num_new`` are asked in a new Python
-    each."""
+    """Return the answers to questions. A new Python asks each of the first ``num_new``."""
     environment = environment_of(release, folder)
     environment |= {"KVOXIDE": "off", "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, "-m", "tests.vllm.models.inside_from_vllm", str(num_new)]

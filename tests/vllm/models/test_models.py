@@ -1,4 +1,5 @@
-"""The plan of a model is vLLM's: groups, bytes per block, blocks of a memory, what it refuses."""
+"""Tests that the plan of a model equals vLLM's: groups, bytes per block, blocks of a memory, and
+refusals."""
 
 import json
 from pathlib import Path
@@ -34,7 +35,7 @@ def require_same(case: Case, theirs: dict[str, Any]) -> None:
 
 
 def equal_cases() -> dict[str, list[Case]]:
-    """Return the cases of each class of a model, all of which are answered as vLLM answered."""
+    """Return the cases of each class of a model if all of them are answered as vLLM answered."""
     cases: dict[str, list[Case]] = {}
     for case, theirs in RECORDED.items():
         require_same(case, theirs)
@@ -78,12 +79,12 @@ def test_every_language_model_of_a_class_was_compared() -> None:
 
 
 REFUSED_ALWAYS = ("llama-3.1-8b-with-cache-in-int8",)
-# Words of vLLM's error, none of which is about what stands in the place of a GPU, and of ours.
+# Words of vLLM's error and of kvoxide's for the same reason. None is about the imitation of a GPU.
 SAME_REASON = {
     "num_bits=8, type=int": "num_bits=8, type=int",
     "attention heads": "attention heads cannot be shared by",
     " is not divisible by ": "heads of the encoder cannot be shared by",
-    # vLLM has no words for it.
+    # vLLM's error has no text.
     "AssertionError: ": "KV heads cannot be shared by",
     "AssertionError": "of the encoder cannot be shared by",
     "ZeroDivisionError": "attention kernels need a multiple of",

@@ -1,4 +1,4 @@
-"""No class of vLLM's registry is read differently from vLLM without a word."""
+"""Tests that no class of vLLM's registry is read differently from vLLM without a note."""
 
 import json
 from collections import Counter
@@ -25,11 +25,12 @@ from .registry.comparing import (
 )
 from .registry.variants import VARIANTS
 
-# Reading all folders takes a minute: a test run reads every fourth, tests/run.sh long recorded all.
+# Reading all folders takes a minute. A test run reads every fourth, and tests/run.sh long recorded
+# reads all.
 EVERY = 4
 MIN_EQUAL = 30
 MIN_EDITED_EQUAL = 120
-# Asked again by the tests: models that vLLM builds within seconds.
+# The tests ask about these again, because vLLM builds these models within seconds.
 AGAIN = (
     ("Qwen3ForCausalLM", "defaults left out"),
     ("Gemma3ForConditionalGeneration", "rope"),

@@ -1,4 +1,4 @@
-"""The errors, by the part of vLLM that they are in."""
+"""The errors, grouped by the part of vLLM that they are in."""
 
 from . import blocks, coordinators, groups, hashes, managers, states
 

@@ -1,4 +1,4 @@
-"""In the pool of blocks, its queue of free ones, its index and its events."""
+"""Errors in the pool of blocks, its queue of free blocks, its index and its events."""
 
 from typing import Any
 

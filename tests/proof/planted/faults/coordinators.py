@@ -1,4 +1,4 @@
-"""In the coordinators of several groups and of one."""
+"""Errors in the coordinators of several groups and of one."""
 
 from typing import Any
 

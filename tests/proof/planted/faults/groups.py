@@ -1,4 +1,4 @@
-"""In the managers of attention groups, kind by kind."""
+"""Errors in the managers of attention groups, kind by kind."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +62,7 @@ def evictable_hits_cost_nothing(plant: Plant) -> None:
 
 @full
 def full_attention_hits_twice(plant: Plant) -> None:
-    """A hit of one block is not taken."""
+    """A hit of one block is ignored."""
 
     def find(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         found = original(cls, *args, **kwargs)

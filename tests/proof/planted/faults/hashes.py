@@ -1,4 +1,4 @@
-"""In the hashes of blocks."""
+"""Errors in the hashes of blocks."""
 
 from typing import Any
 

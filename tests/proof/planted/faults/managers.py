@@ -1,4 +1,4 @@
-"""In the manager, with what the scheduler relies on between its calls."""
+"""Errors in the manager, including state that the scheduler relies on between calls."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ AREAS = (manager, scheduling)
 
 
 def with_argument(plant: Plant, name: str, value: Any) -> None:
-    """``allocate_slots`` as if it was always given this."""
+    """Call ``allocate_slots`` always with this argument."""
 
     def allocate_slots(original: Any, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **{**kwargs, name: value} if name in kwargs else kwargs)

@@ -1,4 +1,4 @@
-"""In the manager of recurrent states."""
+"""Errors in the manager of recurrent states."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def hits_in_the_same_step(plant: Plant) -> None:
 
 
 def always(plant: Plant, name: str, value: Any) -> None:
-    """An attribute that nobody can set to anything else."""
+    """Fix an attribute to a value, so that no code can change it."""
     plant.put(MambaManager, name, property(lambda _: value, lambda *_: None))
 
 

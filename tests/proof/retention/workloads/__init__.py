@@ -1,7 +1,7 @@
-"""Generators of served traffic after published statistics, and what they generate.
+"""Generators of served traffic with published statistics, and their results.
 
-A family is one generator. Where its answers come back in later prompts it may have two workloads
-with the same traffic: one whose lines have the answers' ids, and its twin, whose lines have none.
+A family is one generator. If its answers come back in later prompts, it may have two workloads with
+the same traffic. The lines of one have the answers' ids; the lines of its twin have none.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class TraceFile:
-    """Traffic that others made: the lines of a trace, with 16 tokens an id."""
+    """Recorded traffic of other servers: the lines of a trace, with 16 tokens per id."""
 
     path: Path
 
@@ -72,13 +72,13 @@ class TraceFile:
         return self.name
 
     def recorded(self, seed: int) -> Recorded:
-        """Return the same whatever the seed."""
+        """Return the traffic, which is the same for every seed."""
         return Recorded(tuple(self.path.read_bytes().splitlines()))
 
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """Return all workloads by name, twins behind their families."""
+    """Return all workloads by name, with each twin after its family."""
     found = {}
     for generator in _GENERATORS:
         family = generator.__name__.replace("_", "-")

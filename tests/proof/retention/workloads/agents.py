@@ -1,4 +1,4 @@
-"""Programs that call a model again and again, with what the last call led to."""
+"""Programs that call a model again and again, with the results of the last call."""
 
 from tests.proof.retention.traffic import Text, Traffic
 
@@ -6,11 +6,11 @@ from .chats import TOKEN_SECONDS
 
 
 def coding_agents(traffic: Traffic) -> None:
-    """Coding agents: one long prefix of instructions and tools for all, then a context that grows
-    by each call and its result until it is compacted into a summary.
+    """Coding agents. All share one long prefix of instructions and tools. Their context then grows
+    by each call and its result, until it is compacted into a summary.
 
-    Contexts of some 10,000 to 100,000 tokens of which nearly all was there in the last call, gaps
-    of seconds: LMCache's traces of coding agents, SWE-agent (NeurIPS 2024). Sizes are halved.
+    Contexts have some 10,000 to 100,000 tokens, of which the last call had nearly all, with gaps of
+    seconds: LMCache's traces of coding agents, SWE-agent (NeurIPS 2024). Sizes are halved.
     """
     prefixes = [traffic.fresh(9000), traffic.fresh(4200)]
     start = 0.0
@@ -34,10 +34,10 @@ def coding_agents(traffic: Traffic) -> None:
 
 
 def tool_agents(traffic: Traffic) -> None:
-    """Requests of many applications with long prompts of tools, most of them of one call.
+    """Requests of many applications with long prompts of tools. Most applications make one call.
 
     8,596 tokens of input and 182 of output on average, 59 % of them reusable: Mooncake's tool and
-    agent trace (FAST 2025). Few prompts for most requests: Preble's ToolBench (ICLR 2025).
+    agent trace (FAST 2025). Most requests use few prompts: Preble's ToolBench (ICLR 2025).
     """
     tools = [traffic.fresh(traffic.lognormal(4600, 0.7, 500, 20000)) for _ in range(90)]
     tool = traffic.zipf(len(tools), 0.9)
@@ -55,8 +55,8 @@ def tool_agents(traffic: Traffic) -> None:
 
 
 def team_of_agents(traffic: Traffic) -> None:
-    """An orchestrator and four specialists per task: the orchestrator keeps a ledger of the whole
-    task, the specialists a context of their own, and each hears what the others answered.
+    """An orchestrator and four specialists per task. The orchestrator keeps a ledger of the whole
+    task. Each specialist has its own context, and gets the answers of the others.
 
     Roles and order as in Magentic-One (arXiv 2411.04468); lengths are assumed.
     """
@@ -70,7 +70,7 @@ def team_of_agents(traffic: Traffic) -> None:
         texts = [traffic.text(role, question) for role in roles]
         seconds = start
         for _ in range(traffic.turns(9.0, 25)):
-            # The ledger is asked for at the end of the context and does not stay in it.
+            # The ledger is asked for at the end of the context, and does not stay in it.
             ledger = traffic.fresh(traffic.lognormal(230, 0.4, 60, 800))
             asked = traffic.extend(texts[0], ledger_question)
             traffic.ask(seconds, asked, ledger, f"{task}-0")
@@ -89,12 +89,12 @@ def team_of_agents(traffic: Traffic) -> None:
 
 
 def rollouts(traffic: Traffic) -> None:
-    """Reinforcement learning with tools: groups of eight rollouts of one problem at once, each of
-    some calls; each problem comes again in the next epoch.
+    """Reinforcement learning with tools: groups of eight rollouts of one problem at the same time,
+    each with some calls. Each problem comes again in the next epoch.
 
     Groups of equal prompts: GRPO (DeepSeekMath, arXiv 2402.03300). Tool calls in a rollout:
-    Search-R1 (arXiv 2503.09516). The weights' update between epochs, which would empty the cache,
-    is left out, as in rollouts that lag behind.
+    Search-R1 (arXiv 2503.09516). The update of the weights between epochs, which would empty the
+    cache, is left out, as in rollouts that lag the training.
     """
     system = traffic.fresh(800)
     problems = [traffic.fresh(traffic.lognormal(900, 0.8, 80, 8000)) for _ in range(44)]
@@ -114,10 +114,11 @@ def rollouts(traffic: Traffic) -> None:
 
 
 def best_of_n(traffic: Traffic) -> None:
-    """Search for an answer: each step is sampled five times at once, the best sample goes on.
+    """Search for an answer. Each step is sampled five times at the same time, and the best sample
+    is continued.
 
-    Several samples of one prefix, and only one of the branches that goes on: Tree of Thoughts
-    (NeurIPS 2023), process reward models with beam search (Snell et al., arXiv 2408.03314).
+    Several samples of one prefix, of which only one branch is continued: Tree of Thoughts (NeurIPS
+    2023), process reward models with beam search (Snell et al., arXiv 2408.03314).
     """
     examples = [traffic.fresh(traffic.lognormal(1600, 0.4, 400, 5000)) for _ in range(6)]
     example = traffic.zipf(len(examples), 0.7)
@@ -133,7 +134,7 @@ def best_of_n(traffic: Traffic) -> None:
                 for index, sample in enumerate(samples)
             ]
             seconds += max(sample.end for sample in samples) * TOKEN_SECONDS + 0.5
-            # The judge reads each branch to its end, and is the same model.
+            # The judge reads each branch to its end. It is the same model.
             verdict = traffic.fresh(25)
             for index, branch in enumerate(grown):
                 asked = traffic.extend(branch, verdict)

@@ -6,7 +6,8 @@ TOKEN_SECONDS = 0.012  # between two tokens of an answer
 
 
 def reading_seconds(traffic: Traffic) -> float:
-    """Until the next message: about 100 s in ServeGen's multi-turn requests, with a heavy tail."""
+    """Return the seconds until the next message: about 100 s in ServeGen's multi-turn requests,
+    with a heavy tail."""
     return traffic.lognormal(60, 1.1, 4, 2400)
 
 
@@ -34,8 +35,8 @@ def chat(traffic: Traffic) -> None:
 
 
 def regenerated_chat(traffic: Traffic) -> None:
-    """Chats in which a quarter of the answers is cut off, and asked for again or rated badly and
-    generated anew; the conversation goes on behind the last one.
+    """Chats in which a quarter of the answers is cut off and asked for again, or rated badly and
+    generated again. The conversation continues after the last answer.
 
     Lengths as in Mooncake's conversations (FAST 2025: many long inputs, 343 generated tokens on
     average), with fewer files. No public trace has regenerated answers; the share is assumed.
@@ -59,8 +60,8 @@ def regenerated_chat(traffic: Traffic) -> None:
 
 
 def edited_chat(traffic: Traffic) -> None:
-    """Chats whose last message, or one a few turns ago, is edited: the conversation goes on from
-    there, what came behind is left.
+    """Chats in which the last message, or one a few turns ago, is edited. The conversation
+    continues from there, and the later turns are dropped.
 
     Turns and gaps as in ServeGen (arXiv 2505.09999). WildChat (ICLR 2024) and the interfaces of
     chat services have such branches; their share, a fifth of the turns, is assumed.
@@ -93,11 +94,11 @@ def edited_chat(traffic: Traffic) -> None:
 
 
 def reasoning_chat(traffic: Traffic) -> None:
-    """Chats with a reasoning model: the next prompt has the answer, but not the thoughts before it,
-    so that no block of an answer comes back.
+    """Chats with a reasoning model. The next prompt has the answer, but not the thoughts before it,
+    so no block of an answer comes back.
 
-    Thoughts about four times as long as answers: ServeGen (arXiv 2505.09999) on DeepSeek-R1. That
-    the thoughts of earlier turns are removed is in the chat templates of DeepSeek-R1 and Qwen3.
+    Thoughts about four times as long as answers: ServeGen (arXiv 2505.09999) on DeepSeek-R1. The
+    chat templates of DeepSeek-R1 and Qwen3 remove the thoughts of earlier turns.
     """
     system = traffic.fresh(350)
     start = 0.0
@@ -117,8 +118,8 @@ def reasoning_chat(traffic: Traffic) -> None:
 
 
 def bounded_chat(traffic: Traffic) -> None:
-    """Chats with characters whose history is bounded: beyond 6,000 tokens the oldest turns are left
-    out, so that behind the character's description everything is computed again.
+    """Chats with characters whose history is bounded. Beyond 6,000 tokens, the oldest turns are
+    dropped, so everything after the character's description is computed again.
 
     Long conversations with few characters that most people choose: Character.AI ("Optimizing AI
     inference", 2024: a message has 180 messages before it on average); the bound is assumed.
@@ -134,7 +135,7 @@ def bounded_chat(traffic: Traffic) -> None:
         for _ in range(traffic.turns(11.0, 60)):
             history.append(traffic.fresh(traffic.lognormal(40, 0.9, 3, 400)))
             while sum(piece.end for piece in history) > 6000:
-                # Half of what is there goes, as in clients that cut rarely.
+                # Half of the history is dropped, as in clients that cut rarely.
                 history = history[len(history) // 2 + 1 :] or history[-1:]
             answer = traffic.fresh(traffic.lognormal(130, 0.6, 10, 600))
             traffic.ask(seconds, traffic.text(description, *history), answer, conversation)

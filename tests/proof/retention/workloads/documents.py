@@ -6,11 +6,11 @@ from .chats import TOKEN_SECONDS
 
 
 def retrieval(traffic: Traffic) -> None:
-    """Retrieval-augmented answers: a system prompt, three passages in order of relevance, the
+    """Retrieval-augmented answers: a system prompt, three passages in order of relevance, and the
     question. Only equal passages in an equal order share a prefix.
 
-    A few documents are in most requests, passages of some hundred tokens: RAGCache (arXiv
-    2404.12457). That order decides on what is shared: the same, and CacheBlend (EuroSys 2025).
+    A few documents are in most requests, with passages of some hundred tokens: RAGCache (arXiv
+    2404.12457). Order decides what is shared: the same paper, and CacheBlend (EuroSys 2025).
     """
     system = traffic.fresh(450)
     passages = [traffic.fresh(traffic.lognormal(900, 0.5, 120, 4000)) for _ in range(500)]
@@ -19,7 +19,7 @@ def retrieval(traffic: Traffic) -> None:
     for session in range(2200):
         seconds += traffic.exponential(0.22)
         about = topic()
-        # What is relevant for a topic comes in nearly the same order for most of its questions.
+        # The relevant passages of a topic come in nearly the same order for most of its questions.
         found = [about]
         for rank in range(1, 4):
             near = 150 + (about * 2 + rank) % 350
@@ -30,8 +30,8 @@ def retrieval(traffic: Traffic) -> None:
 
 
 def long_documents(traffic: Traffic) -> None:
-    """Long documents, each asked several questions by one reader within minutes, some by others
-    later.
+    """Long documents. One reader asks several questions about each within minutes, and other
+    readers ask some later.
 
     23,000 tokens and 18 requests a document on average, 91 % shared: LooGLE as in Preble (ICLR
     2025). Sizes are halved, questions fewer.
@@ -52,11 +52,11 @@ def long_documents(traffic: Traffic) -> None:
 
 
 def few_shot(traffic: Traffic) -> None:
-    """Evaluations: five examples and a question, all questions of a subject in a row, of several
-    jobs at a time; each job goes through its subjects again for the next checkpoint.
+    """Evaluations: five examples and a question. All questions of a subject come in a row, from
+    several jobs at a time. Each job repeats its subjects for the next checkpoint.
 
-    57 subjects, at least 100 questions each, five examples: MMLU (ICLR 2021), a workload in SGLang
-    (NeurIPS 2024) too. Subjects and questions are fewer here.
+    57 subjects, at least 100 questions each, five examples: MMLU (ICLR 2021), which is a workload
+    in SGLang (NeurIPS 2024) too. Subjects and questions are fewer here.
     """
     jobs = 3
     subjects = [
@@ -77,11 +77,11 @@ def few_shot(traffic: Traffic) -> None:
 
 
 def completion(traffic: Traffic) -> None:
-    """Completion of code in an editor: the text before the cursor, then some behind it. The cursor
-    moves on by some tokens a request, or jumps, and what changed is new from there on.
+    """Completion of code in an editor: the text before the cursor, then some after it. The cursor
+    moves by some tokens per request, or jumps. From the change on, the text is new.
 
     1,500 tokens of input and 13 of output in the middle: the coding service in Azure's trace of
-    2023 (Splitwise, ISCA 2024). How a cursor moves is assumed.
+    2023 (Splitwise, ISCA 2024). The movement of the cursor is assumed.
     """
     repositories = [traffic.fresh(traffic.lognormal(700, 0.5, 100, 2500)) for _ in range(25)]
     repository = traffic.zipf(len(repositories), 0.8)

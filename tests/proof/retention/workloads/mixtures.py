@@ -1,4 +1,4 @@
-"""Clients that differ in what they ask for, how often, and when."""
+"""Clients that differ in their requests, their rate and their times."""
 
 import math
 
@@ -8,12 +8,12 @@ from .chats import TOKEN_SECONDS, reading_seconds
 
 
 def scan_beside_hot_set(traffic: Traffic) -> None:
-    """A batch job that goes through the same 150 documents again and again, beside assistants of
-    which few are asked most.
+    """A batch job that repeats the same 150 documents again and again, together with assistants of
+    which a few get most requests.
 
-    Half of the requests each. Batch and interactive work on one server: Qwen-Bailian (ATC 2025) has
-    both kinds of clients, with prefixes of their own; the cyclic scan is the case that LRU is known
-    to fail at (Belady, 1966, and all that followed).
+    Each has half of the requests. Batch and interactive work on one server: Qwen-Bailian (ATC 2025)
+    has both kinds of clients, with prefixes of their own. The cyclic scan is the case at which LRU
+    is known to fail (Belady, 1966, and later work).
     """
     documents = [traffic.fresh(traffic.lognormal(6500, 0.4, 1500, 20000)) for _ in range(150)]
     assistants = [traffic.fresh(traffic.lognormal(3000, 0.6, 300, 12000)) for _ in range(50)]
@@ -32,11 +32,11 @@ def scan_beside_hot_set(traffic: Traffic) -> None:
 
 
 def phases(traffic: Traffic) -> None:
-    """Four phases that have nothing in common: chats, a scan in rounds, other chats with a system
-    prompt each, the scan again.
+    """Four phases without anything in common: chats, a scan in rounds, other chats with a system
+    prompt each, and the scan again.
 
     Load that changes its kind over a day: Azure's traces of 2024 (DynamoLLM, HPCA 2025); a day is
-    made short here.
+    shortened here.
     """
     documents = [traffic.fresh(traffic.lognormal(5200, 0.4, 1500, 16000)) for _ in range(80)]
     _conversations(traffic, 0.0, 130, [traffic.fresh(1200)])
@@ -74,8 +74,8 @@ def _rounds(traffic: Traffic, documents: list[Piece], rounds: int) -> None:
 
 
 def drifting_tenants(traffic: Traffic) -> None:
-    """120 tenants with a system prompt each. Few of them send most requests; who they are changes
-    over time, and the rate swings.
+    """120 tenants with a system prompt each. A few tenants send most requests. They change over
+    time, and the rate varies.
 
     29 of 2,412 clients send 90 % of the requests, and rates change by client: ServeGen (arXiv
     2505.09999).
@@ -95,8 +95,8 @@ def drifting_tenants(traffic: Traffic) -> None:
 
 
 def bursts(traffic: Traffic) -> None:
-    """Short requests in bursts: some hundred with one template within seconds, between them a
-    trickle of chats.
+    """Short requests in bursts: some hundred with one template within seconds. Between bursts,
+    there are a few chats.
 
     Arrivals from a Gamma distribution whose shape changes, far burstier than Poisson, and short
     inputs: BurstGPT (arXiv 2401.17644).

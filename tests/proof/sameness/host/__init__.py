@@ -1,6 +1,7 @@
-"""Random calls of vLLM's ``CPUOffloadingManager`` and of kvoxide's, compared call by call:
-:mod:`.scenario` is how both are made, :mod:`.operations` what is called, :mod:`.traffic` draws it,
-:mod:`.world` runs it on both :mod:`.sides`, and :mod:`.playing` finds and shrinks differences."""
+"""Makes random calls of vLLM's ``CPUOffloadingManager`` and of kvoxide's, and compares them call by
+call. :mod:`.scenario` configures both, :mod:`.operations` has the calls, and :mod:`.traffic` draws
+them. :mod:`.world` runs them on both :mod:`.sides`, and :mod:`.playing` finds and shrinks
+differences."""
 
 from .playing import main, play_random, play_recorded
 

@@ -1,7 +1,7 @@
-"""Calls of the manager, written down so that they can be run again.
+"""Calls of the manager, stored so that they can run again.
 
-Keys are numbers (:func:`.scenario.key_of`); requests too. A transfer is named by the place of its
-operation, so that those that follow can be left out.
+Keys and requests are numbers (:func:`.scenario.key_of`). A transfer is named by the position of its
+operation, so that later operations can be left out.
 """
 
 from collections.abc import Callable, Collection
@@ -22,13 +22,13 @@ COLLECTIONS: dict[str, Callable[[list[bytes]], Collection[bytes]]] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """``run`` is called with each side, and with what both are given."""
+    """A call. ``run`` is called with each side, and with the arguments of both."""
 
     needs: ClassVar[tuple[str, ...]] = ()
 
     def given(self) -> Any:
-        """Return the arguments that both sides get; the same objects, as a set has an order of its
-        own."""
+        """Return the arguments that both sides get. They are the same objects, because a set has an
+        order of its own."""
         keys = [key_of(number) for number in getattr(self, "keys", ())]
         return COLLECTIONS[getattr(self, "collection", "list")](keys)
 
@@ -45,7 +45,8 @@ class Operation:
 
 @dataclass(frozen=True)
 class Start(Operation):
-    """A context without a call is one whose request was never announced."""
+    """Starts a request. Unless ``is_announced``, its context exists without a call of the
+    manager."""
 
     new_request: int
     positions: tuple[tuple[int, int], ...]
@@ -153,7 +154,7 @@ class Reset(Operation):
 
 @dataclass(frozen=True)
 class HandOver(Operation):
-    """Somebody sets an attribute of the policy, so that the manager is vLLM's from then on."""
+    """Sets an attribute of the policy, so that the manager is vLLM's from then on."""
 
     def run(self, side: Side, given: Any) -> Answer:
         side.manager._policy.anything = None
@@ -161,7 +162,7 @@ class HandOver(Operation):
 
 @dataclass(frozen=True)
 class TakeEvents(Operation):
-    """``most`` are asked for; None for all."""
+    """Takes events, at most ``most`` of them. None takes all."""
 
     most: int | None = None
 
@@ -185,7 +186,7 @@ _CLASSES = {cls.__name__: cls for cls in Operation.__subclasses__()}
 
 
 def operation_from_json(document: dict[str, Any]) -> Operation:
-    """Raises KeyError and TypeError for what is none."""
+    """Return the operation of a JSON object. Raises KeyError and TypeError for anything else."""
     cls = _CLASSES[document["operation"]]
     values = {field.name: _tuples(document[field.name]) for field in fields(cls)}
     return cls(**values)

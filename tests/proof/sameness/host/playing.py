@@ -26,7 +26,7 @@ EVICTED = "evicted"
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """Everything that is needed to see a difference again."""
+    """Everything that is needed to reproduce a difference."""
 
     scenario: Scenario
     operations: tuple[Operation, ...]
@@ -58,7 +58,7 @@ class DifferenceFound(Exception):
 
 
 def play_random(scenario: Scenario, num_calls: int = CALLS_PER_SCENARIO) -> Counter[str]:
-    """What was called. Raises :class:`DifferenceFound`."""
+    """Play a random scenario, and return which calls it made. Raises :class:`DifferenceFound`."""
     seen: Counter[str] = Counter()
     beginning = 0
     while sum(seen[name] for name in seen if name[0].isupper()) < num_calls:
@@ -88,7 +88,8 @@ def _note(operation: Operation, answer: Any, seen: Counter[str]) -> None:
 
 
 def play_recorded(recording: Recording) -> Difference | None:
-    """Operations that make no sense where they stand are skipped."""
+    """Play recorded operations, and return the difference. Operations that make no sense in their
+    place are skipped."""
     world = World(recording.scenario, calls_per_check=1)
     try:
         for operation in recording.operations:
@@ -102,7 +103,8 @@ def play_recorded(recording: Recording) -> Difference | None:
 
 
 def shrunk(found: DifferenceFound) -> DifferenceFound:
-    """Return the same with fewer operations and keys; itself where it does not show again."""
+    """Return the same difference with fewer operations and keys, or the difference itself if it
+    does not occur again."""
     deadline = time.monotonic() + SECONDS_TO_SHRINK
     is_smaller = True
     while is_smaller:
@@ -141,7 +143,7 @@ def _with_fewer_keys(operation: Any) -> Iterator[Operation]:
 
 
 def main(arguments: Namespace) -> int:
-    """As :mod:`tests.proof.sameness` does for the manager of the pool."""
+    """Run the command, like :mod:`tests.proof.sameness` for the manager of the pool."""
     if arguments.replay:
         return max(_replay(path) for path in arguments.replay)
     num_scenarios = arguments.scenarios or max(1, arguments.calls // CALLS_PER_SCENARIO)

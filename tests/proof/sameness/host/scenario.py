@@ -1,4 +1,4 @@
-"""How the managers of both sides are made."""
+"""The configuration of the managers of both sides."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class Scenario:
-    """``share_of_positions`` is how many of a request's keys have one. With ``hands_over``, the
-    manager becomes vLLM's own in between."""
+    """A configuration. ``share_of_positions`` is how many of a request's keys have a position. With
+    ``hands_over``, the manager switches to vLLM's own in between."""
 
     cache_policy: str = "lru"
     num_chunks: int = 7
@@ -25,7 +25,7 @@ class Scenario:
     seed: int = 0
 
     def arguments(self) -> dict[str, Any]:
-        """Return those of vLLM's class."""
+        """Return the arguments of vLLM's class."""
         return {
             "num_chunks": self.num_chunks,
             "cache_policy": self.cache_policy,

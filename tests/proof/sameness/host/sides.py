@@ -1,4 +1,4 @@
-"""Both managers, and what can be seen of them."""
+"""Both managers, and their visible state."""
 
 import struct
 from typing import Any
@@ -13,7 +13,7 @@ State = dict[str, Any]
 
 
 class Side:
-    """A manager with the contexts of its requests and the transfers that are under way."""
+    """A manager with the contexts of its requests and the transfers in progress."""
 
     def __init__(self, manager: Any) -> None:
         self.manager = manager

@@ -84,7 +84,7 @@ class Traffic:
         return Start(request, tuple(positions), is_announced=rng.random() < 0.95)
 
     def _key(self, request: int, block: int, group: int) -> int:
-        """Return the blocks at the head are those of every prompt."""
+        """Return the key of a block. The first blocks are the same in every prompt."""
         own = (self._prompts[request] + 1) * 1_000
         return number_of(block if block < SHARED_BLOCKS else own + block, group)
 
@@ -126,7 +126,7 @@ class Traffic:
 
     def _taken(self, transfers: list[Transfer]) -> Transfer:
         place = self._rng.randrange(len(transfers))
-        # Now and then it is completed twice.
+        # Sometimes it is completed twice.
         is_store = transfers is self._stores
         keep = is_store and self._rng.random() < 0.05
         return transfers[place] if keep else transfers.pop(place)
@@ -187,12 +187,12 @@ class Traffic:
         return SetPosition(request, key, self._position_of(block) - self._rng.choice([0, 0, 8]))
 
     def _foreign(self, world: World) -> Operation:
-        """Completion of what was never stored, or is being stored by another."""
+        """Complete a store that was never begun, or that belongs to another request."""
         request = self._rng.choice(self._running)
         return CompleteStore(request, self._some_keys(request), self._rng.random() < 0.8)
 
     def _again(self, world: World) -> Operation | None:
-        """Return an ended request offers or loads what it saw."""
+        """Let an ended request offer or load keys that it saw."""
         request = self._rng.choice(self._ended) if self._ended else None
         if request is None or not self._offered[request]:
             return None

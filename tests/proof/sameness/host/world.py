@@ -17,7 +17,7 @@ class Difference(Exception):
 
 
 class BothRaisedError(Exception):
-    """Both sides raised the same; what vLLM's had done by then is done by half."""
+    """Both sides raised the same exception. vLLM's may have done half of the work by then."""
 
 
 class World:
@@ -32,7 +32,8 @@ class World:
         return self.calls.total()
 
     def run(self, operation: Operation) -> Any:
-        """Return the answer of both. Raises :class:`Difference` and :class:`BothRaisedError`."""
+        """Run an operation on both sides, and return the answer. Raises :class:`Difference` and
+        :class:`BothRaisedError`."""
         call = type(operation).__name__
         self.calls[call] += 1
         given = operation.given()

@@ -1,6 +1,7 @@
-"""Compare kvoxide's plans with vLLM 0.33.0's for every class of its registry, five variants each.
+"""Compares kvoxide's plans with vLLM 0.33.0's for every class of its registry, with five variants
+each.
 
 ``classes`` finds the configuration of a class, ``variants`` writes five folders for it, and
-``forked`` asks vLLM about each of them. ``recorded`` keeps folders and answers in one file,
+``forked`` asks vLLM about each of them. ``recorded`` keeps folders and answers in one file, and
 ``comparing`` plays them through kvoxide.
 """

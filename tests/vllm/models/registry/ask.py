@@ -20,7 +20,7 @@ from .classes import Origin, origins, registered
 from .variants import CHOOSING, VARIANTS, folder
 
 Question = tuple[str, str, str, int]
-# Further turns of the variants in which there is a choice.
+# How often the variants that have a choice are asked again.
 _TURNS = 2
 
 
@@ -71,7 +71,7 @@ def _row(origin: Origin | None, table: str, name: str, variant: str, turn: int) 
     try:
         files = folder(origin, variant, turn)
     except Exception as error:
-        # A class that refuses the fields it has by default.
+        # The class refuses its own default fields.
         reason = f"no configuration: {type(error).__name__}: {error}"[: forked.MAX_REASON]
         return row | {"answer": {"failed": reason}}
     forked.import_class(name)
@@ -79,7 +79,7 @@ def _row(origin: Origin | None, table: str, name: str, variant: str, turn: int) 
 
 
 def _append(file: Path, row: recorded.Row) -> None:
-    # In one call, as other processes may append too.
+    # Write in one call, because other processes may append too.
     with file.open("ab", buffering=0) as lines:
         lines.write(json.dumps(row).encode() + b"\n")
 

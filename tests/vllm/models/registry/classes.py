@@ -1,4 +1,4 @@
-"""Find a configuration for each class of vLLM's registry."""
+"""Finds a configuration for each class of vLLM's registry."""
 
 import json
 import re
@@ -9,7 +9,8 @@ from ..cases import CONFIGS, name_of
 from .written import LIKE, WRITTEN
 
 Fields = dict[str, Any]
-# Models whose configurations are taken, although others of their class come first by name.
+# The configurations of these models are used, although other models of their class come first by
+# name.
 _USUAL = (
     "deepseek-v3",
     "deepseek-v3.2",
@@ -30,8 +31,8 @@ _USUAL = (
 
 @dataclass(frozen=True)
 class Origin:
-    """A class of the registry, the configuration class that reads it (None if the configuration
-    comes with the model), and the fields that are given."""
+    """A class of the registry, the configuration class that reads it, and the given fields. The
+    configuration class is None if the configuration comes with the model."""
 
     name: str
     config_class: Any
@@ -84,18 +85,19 @@ def _origin(name: str, published: dict[str, Fields], types: dict[str, str]) -> O
 
 
 def config_class(model_type: Any) -> Any:
-    """Return the class that reads a configuration of this type in vLLM, None if there is none."""
+    """Return the class that reads a configuration of this type in vLLM, or None if there is
+    none."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
     if model_type in _CONFIG_REGISTRY:
         return _CONFIG_REGISTRY[model_type]
-    # Its get does not load the class.
+    # The get method does not load the class.
     return CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None  # noqa: SIM401
 
 
 def defaults(owner: Any) -> Fields:
-    """Return the fields of a configuration class; none where it has no defaults for all."""
+    """Return the fields of a configuration class. Return none unless all of them have defaults."""
     try:
         return plain(owner().to_dict()) if owner else {}
     except Exception:
@@ -103,14 +105,14 @@ def defaults(owner: Any) -> Fields:
 
 
 def plain(fields: Fields) -> Fields:
-    """Return the fields as they are after writing them to JSON."""
+    """Return the fields as they are after a round trip through JSON."""
     found: Fields = json.loads(json.dumps(fields, default=str))
     return found
 
 
 def _published() -> dict[str, Fields]:
-    """Return the configuration of each class that a model of :mod:`..cases` has: of those in
-    ``_USUAL`` where there is one, else of the first by name."""
+    """Return the configuration of each class that a model of :mod:`..cases` has. Models in
+    ``_USUAL`` come first, then the first by name."""
     found: dict[str, Fields] = {}
     for path in sorted(CONFIGS, key=lambda path: (name_of(path) not in _USUAL, name_of(path))):
         fields = json.loads((path / "config.json" if path.is_dir() else path).read_text())
@@ -120,7 +122,7 @@ def _published() -> dict[str, Fields]:
 
 
 def _types() -> dict[str, str]:
-    """``model_type`` of each class that Transformers maps, and of the bare names of
+    """Return the ``model_type`` of each class that Transformers maps, and of the bare names of
     configurations."""
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES

@@ -1,4 +1,4 @@
-"""Play recorded folders through kvoxide, and compare each plan with vLLM's."""
+"""Plays recorded folders through kvoxide, and compares each plan with vLLM's."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ EQUAL, REFUSED, DIFFERENT = "equal", "refused", "different"
 BOTH_REFUSE, ONLY_VLLM_REFUSES = "both refuse", "only vLLM refuses"
 NOT_BUILT = "not built"
 RESULTS = (EQUAL, REFUSED, DIFFERENT, BOTH_REFUSE, ONLY_VLLM_REFUSES, NOT_BUILT)
-# Of an answer, what is compared; the class that is loaded is not.
+# The compared parts of an answer. The class that is loaded is not compared.
 _COMPARED = (
     "groups",
     "block_bytes",
@@ -36,7 +36,8 @@ _COMPARED = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A recorded folder with vLLM's answer, ours, and which of ``RESULTS`` it is."""
+    """A recorded folder with vLLM's answer, kvoxide's answer, and the one of ``RESULTS`` that
+    applies."""
 
     row: Row
     ours: dict[str, Any]
@@ -67,8 +68,8 @@ def compare(rows: Iterable[Row]) -> Iterator[Comparison]:
 
 
 def our_answer(files: dict[str, Any]) -> dict[str, Any]:
-    """Return kvoxide's answer without vLLM; ``refused`` with its reason, ``crashed`` with any error
-    that is not a :class:`~kvoxide.ConfigError`."""
+    """Return kvoxide's answer without vLLM. It has ``refused`` with the reason, or ``crashed`` with
+    any error that is not a :class:`~kvoxide.ConfigError`."""
     deployment = Deployment(max_batched_tokens=MAX_BATCHED_TOKENS)
     with TemporaryDirectory() as folder:
         for name, fields in files.items():
@@ -107,7 +108,7 @@ def _value(answer: dict[str, Any], part: str) -> Any:
     if part != "cache_dtype":
         return value
     value = answer.get("dtype") if value == "auto" else value
-    # vLLM has several names for it: how the bytes are laid out is in the groups.
+    # vLLM has several names for fp8. The layout of the bytes is in the groups.
     return "fp8" if str(value).startswith("fp8") else value
 
 
@@ -122,7 +123,7 @@ def table(by: str, found: list[Comparison]) -> Iterator[str]:
 
 
 def describe(result: str, found: list[Comparison]) -> Iterator[str]:
-    """Yield what differs, or what kvoxide says, in each comparison with this result."""
+    """Yield the differences, or kvoxide's reason, for each comparison with this result."""
     for each in found:
         if each.result == result:
             yield f"- {each.name}"

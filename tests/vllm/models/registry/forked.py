@@ -1,4 +1,4 @@
-"""Ask vLLM in processes that are forked after everything is imported, one for each question.
+"""Asks vLLM in processes that are forked after everything is imported, one for each question.
 
 Importing takes half a minute, an answer one to three seconds.
 """
@@ -28,7 +28,7 @@ Folder = dict[str, dict[str, Any]]
 
 
 def prepare() -> None:
-    """Import what every answer needs; once, before :func:`answer`."""
+    """Import what every answer needs. Call it once, before :func:`answer`."""
     os.environ["OMP_NUM_THREADS"] = "1"
     stand_in.put_in_place(GPUS["h100"])
     import ray  # noqa: F401
@@ -42,7 +42,7 @@ def prepare() -> None:
 
     torch.set_num_threads(1)
     stand_in.look_at_classes_here()
-    # Notes for loading weights a second time, which take a third of the time.
+    # These are notes for loading weights a second time, which take a third of the time.
     utils.record_metadata_for_reloading = lambda *_: None
 
 
@@ -57,8 +57,8 @@ def import_class(name: str) -> None:
 
 
 def answer(files: Folder) -> dict[str, Any]:
-    """Return vLLM's answer to a folder: its plan; ``refused`` with vLLM's reason; or ``failed``
-    with the error, where the model could not be built."""
+    """Return vLLM's answer to a folder: its plan, ``refused`` with vLLM's reason, or ``failed``
+    with the error if the model could not be built."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -79,7 +79,7 @@ def answer(files: Folder) -> dict[str, Any]:
 
 
 def _read(file: int, deadline: float) -> bytes | None:
-    """Return all that is written to the pipe, None if its end is not reached in time."""
+    """Return all that is written to the pipe, or None if its end is not reached in time."""
     parts: list[bytes] = []
     while (left := deadline - time.monotonic()) > 0:
         if select.select([file], [], [], left)[0]:
@@ -100,7 +100,7 @@ def _child(files: Folder, writing: int) -> None:
         text = json.dumps(found).replace(folder, "DIR")
     with os.fdopen(writing, "w") as file:
         file.write(text)
-    # Without the exit functions of the process that was forked.
+    # Skip the exit functions of the process that was forked.
     os._exit(0)
 
 

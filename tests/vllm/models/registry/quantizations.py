@@ -1,4 +1,5 @@
-"""Add the quantization of a checkpoint, as it is published: with and without that of the cache."""
+"""Adds the quantization of a checkpoint in published forms, with and without the cache's
+quantization."""
 
 from typing import Any
 
@@ -59,8 +60,8 @@ def _hf_quant_config(cache: Any, algorithm: str) -> Fields:
 
 
 def add(folder: dict[str, Fields], text: Fields, number: int) -> dict[str, Fields]:
-    """Return the folder with one of ``COUNT`` quantizations; ``text`` is its language model's
-    part, in which some are."""
+    """Return the folder with one of ``COUNT`` quantizations. Some of them are in ``text``, the part
+    of its language model."""
     config = folder["config.json"]
     choice = number % COUNT
     if choice in (6, 7):

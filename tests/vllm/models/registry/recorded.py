@@ -1,4 +1,5 @@
-"""Keep folders and vLLM's answers to them in one compressed file, a JSON object in each line."""
+"""Keeps folders and vLLM's answers to them in one compressed file, with a JSON object in each
+line."""
 
 import json
 import lzma
@@ -9,7 +10,7 @@ from typing import Any
 Row = dict[str, Any]
 
 FILE = Path(__file__).with_name("answers.jsonl.xz")
-# Folders in the forms that people have: quantized, edited, cut and damaged ones.
+# Folders in the forms that users have: quantized, edited, cut and damaged ones.
 EDITED = Path(__file__).with_name("edited.jsonl.xz")
 
 
@@ -20,7 +21,7 @@ def read(file: Path = FILE) -> list[Row]:
 
 
 def key(row: Row) -> tuple[str, str, int]:
-    """Return which question a row answers: class, variant and turn."""
+    """Return the question that a row answers: class, variant and turn."""
     return row["class"], row["variant"], row.get("turn", 0)
 
 

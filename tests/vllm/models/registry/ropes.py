@@ -1,4 +1,4 @@
-"""Add a rope that stretches a model's length, in the spellings in which it is published."""
+"""Adds a rope that stretches a model's length, in the published spellings."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _LENGTH = 8192
 
 
 def add(text: Fields, owner: Any, number: int) -> None:
-    """Give the language model's part one of ``COUNT`` ropes; ``owner`` is the class of the part."""
+    """Give the language model's part one of ``COUNT`` ropes. ``owner`` is the class of the part."""
     choice = number % COUNT
     number //= COUNT
     known = {**defaults(owner), **text}
@@ -43,7 +43,7 @@ def add(text: Fields, owner: Any, number: int) -> None:
 def _scaling(
     choice: int, original: int, name: str, text: Fields, owner: Any, known: Fields
 ) -> Fields:
-    """Return the rope itself; some also set the length or the original length beside it."""
+    """Return the rope itself. Some also set the length, or the original length, next to it."""
     if choice == 0:
         return {name: "yarn", "factor": 4.0, "original_max_position_embeddings": original}
     if choice == 1:
@@ -83,7 +83,7 @@ def _scaling(
 
 
 def _rotary(known: Fields) -> int:
-    """Return how many of a head's dimensions turn."""
+    """Return how many of a head's dimensions are rotated."""
     if isinstance(known.get("qk_rope_head_dim"), int):
         return int(known["qk_rope_head_dim"])
     size, heads, hidden = map(known.get, ("head_dim", "num_attention_heads", "hidden_size"))

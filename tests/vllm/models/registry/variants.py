@@ -1,4 +1,4 @@
-"""Write five folders for a class: the same model in the forms in which people have it."""
+"""Writes five folders for a class: the same model in the forms that users have."""
 
 from copy import deepcopy
 from typing import Any
@@ -8,12 +8,12 @@ from . import quantizations, ropes
 from .classes import Fields, Origin, config_class, defaults, plain
 
 VARIANTS = ("full", "defaults left out", "nested short", "quantization", "rope")
-# Those in which there is a choice.
+# The variants that have a choice.
 CHOOSING = VARIANTS[2:]
 Folder = dict[str, Fields]
 
 _TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder")
-# Written by Transformers, without a meaning for any model.
+# Transformers writes these fields. They have no meaning for any model.
 _IDLE = (
     "transformers_version",
     "_name_or_path",
@@ -29,7 +29,7 @@ _IDLE = (
 )
 _KEPT = ("architectures", "model_type", "dtype")
 _FEW = 12
-# Fields that people leave out of short configurations.
+# Fields that users leave out of short configurations.
 _DROPPED = (
     ("max_position_embeddings", "n_positions", "original_max_position_embeddings"),
     ("vocab_size", "intermediate_size", "rms_norm_eps", "hidden_act"),
@@ -78,15 +78,15 @@ def full(origin: Origin) -> Fields:
 
 
 def differing(origin: Origin) -> Fields:
-    """Return the fields that differ from the defaults of their class, also those of parts."""
+    """Return the fields that differ from the defaults of their class, including fields of parts."""
     if origin.config_class is None:
         return deepcopy(origin.given)
     return {**_differing(full(origin), origin.config_class), **_kept(origin)}
 
 
 def short(origin: Origin, number: int) -> Fields:
-    """Return other sizes and little else; for a class with a part for its language model, in that
-    part."""
+    """Return other sizes and little else. If the class has a part for its language model, they are
+    in that part."""
     base = differing(origin)
     key = text_key(full(origin))
     owner = _text_class(origin)
@@ -102,7 +102,7 @@ def text_key(fields: Fields) -> str | None:
 
 
 def text_part(fields: Fields) -> Fields:
-    """Return the fields of the language model, which are a part or all."""
+    """Return the fields of the language model: a part, or all fields."""
     key = text_key(fields)
     if key is None:
         return fields
@@ -111,7 +111,7 @@ def text_part(fields: Fields) -> Fields:
 
 
 def _text_class(origin: Origin) -> Any:
-    """Return the class of the language model's part; None where it is not known."""
+    """Return the class of the language model's part, or None if it is not known."""
     if origin.config_class is None:
         part = text_part(origin.given)
         return config_class(part.get("model_type"))
@@ -162,8 +162,8 @@ def _part_class(owner: Any, name: str, value: Fields) -> Any:
 
 
 def _short(text: Fields, whole: Fields, owner: Any, number: int) -> Fields:
-    """Return the fields with other sizes, and without some that need not be there; which, the
-    number says."""
+    """Return the fields with other sizes, and without some fields that are optional. ``number``
+    chooses them."""
     found = {name: value for name, value in text.items() if value is not None}
     if owner is not None:
         for place, names in enumerate(_DROPPED):
@@ -177,8 +177,8 @@ def _short(text: Fields, whole: Fields, owner: Any, number: int) -> Fields:
 
 
 def _other_sizes(whole: Fields, owner: Any, number: int) -> Fields:
-    """Twice the width, or the same; the heads for keys as they are where the class's own number
-    does not divide the heads."""
+    """Return twice the width, or the same. The heads of keys keep their number if the class's own
+    number does not divide the heads."""
     names = getattr(owner, "attribute_map", None) or {}
     hidden = names.get("hidden_size", "hidden_size")
     heads = names.get("num_attention_heads", "num_attention_heads")
@@ -193,7 +193,7 @@ def _other_sizes(whole: Fields, owner: Any, number: int) -> Fields:
 
 
 def _fewer_layers(found: Fields, whole: Fields, owner: Any) -> Fields:
-    """Fewer layers, also in the lists that have an entry for each."""
+    """Return fewer layers, also in the lists that have an entry for each."""
     names = getattr(owner, "attribute_map", None) or {}
     layers = names.get("num_hidden_layers", "num_hidden_layers")
     count = whole.get(layers)
@@ -208,7 +208,7 @@ def _fewer_layers(found: Fields, whole: Fields, owner: Any) -> Fields:
 
 
 def _is_taken(owner: Any, fields: Fields) -> bool:
-    """Return whether the class makes a configuration of the fields."""
+    """Return whether the class accepts the fields."""
     if owner is None:
         return True
     try:
@@ -219,7 +219,7 @@ def _is_taken(owner: Any, fields: Fields) -> bool:
 
 
 def switch_windows(text: Fields, owner: Any, number: int) -> None:
-    """Switch the windows of a class that has them on or off, in the ways that its fields allow."""
+    """Switch the windows of a class on or off, in the ways that its fields allow."""
     known = {**defaults(owner), **text}
     layers = known.get("num_hidden_layers")
     if "use_sliding_window" in known and number & 1:

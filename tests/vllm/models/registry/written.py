@@ -1,4 +1,4 @@
-"""Give the configurations of classes whose type neither Transformers nor vLLM maps."""
+"""Configurations of classes whose type neither Transformers nor vLLM maps."""
 
 from typing import Any
 
