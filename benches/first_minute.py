@@ -3,8 +3,8 @@
     python -m benches.first_minute [--layout NAME ...] [--blocks 9100000] [--steps 1200]
 
 The traffic comes from a seed. It has chats that grow turn by turn, documents of up to a million
-tokens of which some come again, and 64 requests that decode at the same time. A step has one chunk
-of 8,192 tokens of prefill; 1,200 steps of 50 ms are a minute.
+tokens, and 64 requests that decode at the same time. Some documents come again. A step has one
+chunk of 8,192 tokens of prefill; 1,200 steps of 50 ms are a minute.
 
 The manager's time in a step is measured; creating requests and hashing is not. If the machine is
 shared, the system may take this process off its processor during a call. Such calls are counted

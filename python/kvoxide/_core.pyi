@@ -181,11 +181,11 @@ class GroupDeclaration:
 
     @property
     def hit_needs(self) -> str:
-        """Which part of a prefix must be cached for a hit."""
+        """The part of a prefix that must be cached for a hit."""
 
     @property
     def releases(self) -> str:
-        """Which blocks are released while a request runs; empty for none."""
+        """The blocks that are released while a request runs; empty for none."""
 
     @property
     def is_sparse(self) -> bool:
@@ -228,7 +228,7 @@ class KVCacheConfig:
 
 @final
 class Policy:
-    """Which blocks are kept, and in which order they are allocated again. The values combine
+    """The blocks that are kept, and the order in which they are allocated again. The values combine
     freely. docs/policies.md says where they come from and what they do.
 
     ``retention``: ``"standard"`` means the values below. ``"adaptive"`` needs no other value and

@@ -1,4 +1,4 @@
-"""Chats over HTTP like those of people: begun at random times, answered as a stream, continued."""
+"""Chats over HTTP, as people have them: begun at random times, answered as a stream, continued."""
 
 import asyncio
 import json

@@ -28,7 +28,7 @@ _SPARE_BLOCKS: Final = 64
 
 @dataclass(frozen=True)
 class Effort:
-    """Which sizes are measured, and how often. Lengths are in tokens."""
+    """The measured sizes, and the number of rounds. Lengths are in tokens."""
 
     tokens: int = MILLION
     prefill_rounds: int = 2

@@ -68,8 +68,8 @@ def require_request(memory: int, block: int, needed: int, model_len: int, fittin
 
 
 def require_states(blocks: int, deployment: Deployment, *, has_states: bool) -> None:
-    """Raise :class:`~kvoxide.ConfigError` if there are fewer blocks than running requests, each of
-    which keeps a state. vLLM does not start then, because it cannot capture CUDA graphs."""
+    """Raise :class:`~kvoxide.ConfigError` if there are fewer blocks than running requests, because
+    each keeps a state. vLLM does not start then, because it cannot capture CUDA graphs."""
     requests = deployment.max_num_seqs
     if requests is None or requests <= blocks or not has_states:
         return

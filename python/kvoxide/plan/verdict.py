@@ -30,7 +30,7 @@ class Verdict:
     @property
     def margins(self) -> list[float | None]:
         """The margin of each figure: how far it is on the right side of its limit, as a share of
-        the limit and less the error of times. None if it cannot be told."""
+        the limit and less the error of times. None if the error leaves that open."""
         pairs = zip(self.targets, self.figures, strict=True)
         return [self.uncertainty.margin(target, value) for target, value in pairs]
 

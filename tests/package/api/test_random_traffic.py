@@ -1,5 +1,4 @@
-"""Tests that the invariants hold after every call of random traffic, some of which makes no
-sense."""
+"""Tests that the invariants hold after every call of random traffic. Some calls make no sense."""
 
 import random
 from typing import Any

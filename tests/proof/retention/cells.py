@@ -15,7 +15,7 @@ ROOM: Final = 1.5
 
 
 class Whole(Enum):
-    """The base of which pool sizes are a percentage."""
+    """Pool sizes are a percentage of one of these."""
 
     CACHED = "cached"
     """All blocks of all groups that a pool without evictions holds."""

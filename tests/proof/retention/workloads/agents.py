@@ -9,7 +9,7 @@ def coding_agents(traffic: Traffic) -> None:
     """Coding agents. All share one long prefix of instructions and tools. Their context then grows
     by each call and its result, until it is compacted into a summary.
 
-    Contexts have some 10,000 to 100,000 tokens, of which the last call had nearly all, with gaps of
+    Contexts have some 10,000 to 100,000 tokens. The last call had nearly all of them, and gaps are
     seconds: LMCache's traces of coding agents, SWE-agent (NeurIPS 2024). Sizes are halved.
     """
     prefixes = [traffic.fresh(9000), traffic.fresh(4200)]
@@ -117,7 +117,7 @@ def best_of_n(traffic: Traffic) -> None:
     """Search for an answer. Each step is sampled five times at the same time, and the best sample
     is continued.
 
-    Several samples of one prefix, of which only one branch is continued: Tree of Thoughts (NeurIPS
+    Several samples of one prefix, with only one branch that is continued: Tree of Thoughts (NeurIPS
     2023), process reward models with beam search (Snell et al., arXiv 2408.03314).
     """
     examples = [traffic.fresh(traffic.lognormal(1600, 0.4, 400, 5000)) for _ in range(6)]

@@ -8,8 +8,8 @@ from .chats import TOKEN_SECONDS, reading_seconds
 
 
 def scan_beside_hot_set(traffic: Traffic) -> None:
-    """A batch job that repeats the same 150 documents again and again, together with assistants of
-    which a few get most requests.
+    """A batch job that repeats the same 150 documents again and again, together with assistants. A
+    few assistants get most requests.
 
     Each has half of the requests. Batch and interactive work on one server: Qwen-Bailian (ATC 2025)
     has both kinds of clients, with prefixes of their own. The cyclic scan is the case at which LRU

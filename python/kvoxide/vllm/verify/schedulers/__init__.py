@@ -2,6 +2,6 @@
 step.
 
 A :mod:`~kvoxide.vllm.verify.schedulers.plan` has a model's groups and a server's settings.
-:mod:`~kvoxide.vllm.verify.schedulers.comparison` runs two schedulers of one plan, each of which is
-a :mod:`~kvoxide.vllm.verify.schedulers.side`.
+:mod:`~kvoxide.vllm.verify.schedulers.comparison` runs two schedulers of one plan. Each is a
+:mod:`~kvoxide.vllm.verify.schedulers.side`.
 """
