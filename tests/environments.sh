@@ -1,11 +1,11 @@
-# What tests/run.sh keeps from run to run: environments of Python and what cargo built. To be
-# sourced in the folder of the checkout.
+# Python environments and cargo's build results, which tests/run.sh keeps from run to run. Source this
+# file in the folder of the checkout.
 
 cache=${KVOXIDE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvoxide}
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
 
-# A title, below the time that the step before it took.
+# Prints the time of the previous step, and the title of the next one.
 step() {
     end_step
     printf '\n== %s\n' "$*"
@@ -18,8 +18,8 @@ end_step() {
     current_step=
 }
 
-# Builds kvoxide into $venv: a thin environment of this checkout over one of the cache, which
-# stays as it is for every other checkout.
+# Builds kvoxide into $venv: a thin environment of this checkout over an environment of the cache. The
+# latter stays unchanged for other checkouts.
 install_kvoxide() { # tools|vllm
     local base=$tools
     vllm_0_32=(VLLM_TARGET_DEVICE=cpu HF_HUB_OFFLINE=1)
@@ -40,7 +40,7 @@ site_packages() {
 }
 
 # Prints the path of the environment that fill_NAME installs, ready for use. It is installed once
-# for each content of the FILEs; the marker .complete tells a whole one from an aborted one.
+# for each content of the FILEs. The marker .complete shows that an installation was not aborted.
 cached_venv() { # NAME FILE...
     local name=$1 key path
     shift
@@ -77,7 +77,7 @@ fill_vllm() {
     tests/vllm_env.sh "$1"
 }
 
-# What shows pages in tests, for tests/package/test_page_in_browser.py.
+# The browser for tests/package/test_page_in_browser.py.
 find_browser() {
     step browser
     local folder
@@ -85,8 +85,8 @@ find_browser() {
     export KVOXIDE_BROWSER=$folder/browser
 }
 
-# Where cargo builds: outside of the checkout, so that a new one need not build other people's
-# crates again; one folder for each lock file and compiler, and for one run at a time.
+# Where cargo builds: outside of the checkout, so that a new checkout need not build other crates
+# again. There is one folder for each lock file and compiler, for one run at a time.
 enter_target_folder() {
     [[ -z ${CARGO_TARGET_DIR:-} ]] || return 0
     local key
@@ -101,8 +101,8 @@ enter_target_folder() {
     forget_other_checkout
 }
 
-# cargo tells by the time of a file whether it changed, and would take what another checkout at the
-# same path left behind for what this one would build. It would also keep both.
+# cargo compares the times of files to see what changed. It would reuse the build results of another
+# checkout at the same path, and would keep both.
 forget_other_checkout() {
     local checkout ours=(--package=kvoxide-{core,replay,python,fuzzed})
     checkout=$(stat --format '%n %i %W' "$PWD")

@@ -1,20 +1,20 @@
-# tests/run.sh long [PART...]: what takes hours, all of it or the named parts. To be sourced.
+# tests/run.sh long [PART...]: tests that take hours, all of them or the named parts. To be sourced.
 #
 #     recorded     vLLM's answers that the tests keep as data, from vLLM again
-#     sameness     CALLS random calls: the adapter beside each release, the standalone manager, and
+#     sameness     CALLS random calls: the adapter and each release, the standalone manager, and
 #                  both with adaptive retention, every invariant after every call
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
 #     recordings   SERVERS random servers that are recorded, and their replays, of each release
-#     connector    STEPS of it with its offloading connector, of each release
+#     connector    STEPS steps of vLLM's scheduler with its offloading connector, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
-#     engines      vLLM's engine with its manager and with kvoxide's: more requests than each whole run
-#                  has, and models with recurrent states
-#     soak         requests by the million: does the process grow?
-#     retention    adaptive beside the other policies on served traffic: the cells in which it loses
+#     engines      vLLM's engine with its manager and with kvoxide's: more requests than in each whole
+#                  run, and models with recurrent states
+#     soak         millions of requests: does the process grow?
+#     retention    adaptive and the other policies on served traffic: the cells in which it loses
 #     mutations    errors that are planted in the core: does a test fail?
 #     fuzzing      FUZZ_SECONDS of each fuzz target
 #
-# SEED is where the random traffic begins: by default where it never began before.
+# The random traffic begins at SEED, by default at a seed that was never used before.
 
 parts=(recorded sameness scheduler recordings connector conformance engines soak retention mutations fuzzing)
 CALLS=${CALLS:-5000000}
@@ -94,8 +94,9 @@ conformance_of() { # RELEASE
     with_release "$1" tests.proof.conformance "$(sources_of "$1")"
 }
 
-# The folder of vLLM's own tests, out of the release's source archive. pip keeps an archive only once it
-# was told its name, which takes torch and what tests/requirements-sources.txt names.
+# The folder of vLLM's own tests, from the release's source archive. pip keeps an archive only when it
+# knows the archive's name. To find the name, it needs torch and the packages of
+# tests/requirements-sources.txt.
 sources_of() { # RELEASE
     local folder=$cache/vllm-$1-sources
     if [[ ! -e $folder/.complete ]]; then
@@ -133,7 +134,7 @@ long_mutations() {
     "$venv/bin/python" -m tests.proof.mutations
 }
 
-# rust/fuzz/README.md says what the targets are and what to do with what they find.
+# rust/fuzz/README.md describes the targets, and what to do with their findings.
 long_fuzzing() {
     local fuzz=$cache/cargo-fuzz-0.13.2
     export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
@@ -169,7 +170,7 @@ with_0_32() {
     env "${vllm_0_32[@]}" "$venv/bin/python" -m "$@"
 }
 
-# FUNCTION ARGUMENT once for each argument, all at the same time; what each printed, in order.
+# Runs FUNCTION ARGUMENT once for each argument, all at the same time. Prints their outputs in order.
 side_by_side() { # FUNCTION ARGUMENT...
     local function=$1 folder pids=() failed=false i
     shift

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Tests of kvoxide; stops at the first that fails. CONTRIBUTING.md says what to run for which change.
+# Tests of kvoxide. It stops at the first that fails. CONTRIBUTING.md says what to run for which change.
 #
 #     tests/run.sh core                          format, lint, and the tests of every decision; a minute
 #     tests/run.sh package [PYTEST OPTION...]    types, and the package without vLLM
 #     tests/run.sh vllm [PYTEST OPTION...]       the adapter in vLLM, and vLLM's engine
-#     tests/run.sh proof [PYTEST OPTION...]      the same traffic through vLLM's manager and ours
-#     tests/run.sh speed                         instructions of hot paths, and speed beside vLLM
-#     tests/run.sh quick [PYTEST ARGUMENT...]    all that needs no vLLM
-#     tests/run.sh [PYTEST ARGUMENT...]          every test; what a change has to pass
+#     tests/run.sh proof [PYTEST OPTION...]      the same traffic through vLLM's manager and kvoxide's
+#     tests/run.sh speed                         instructions of hot paths, and speed compared with vLLM
+#     tests/run.sh quick [PYTEST ARGUMENT...]    all tests that need no vLLM
+#     tests/run.sh [PYTEST ARGUMENT...]          every test; a change has to pass them
 #     tests/run.sh long [PART...]                hours: see tests/long.sh
 #
-# Needs Rust, Python 3.11 or later and a package registry. What it installs and what cargo builds
-# stays in $KVOXIDE_CACHE (default: kvoxide in the user's cache folder) for the next run; vLLM is
+# It needs Rust, Python 3.11 or later and a package registry. Installed packages and cargo's build
+# results stay in $KVOXIDE_CACHE (default: kvoxide in the user's cache folder) for the next run. vLLM is
 # 7 GB of it. PYTHON chooses the interpreter.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -72,7 +72,7 @@ whole() {
     check_format
     supply_chain
     enter_target_folder
-    # The linker of the release build keeps one core busy for a minute or two, and no second one.
+    # The linker of the release build uses one core for a minute or two, so the other one is free.
     start_beside rust_tests --workspace
     build vllm
     check_types
@@ -84,13 +84,13 @@ whole() {
     fi
     measure_speed
     leave_target_folder
-    # Ray waits for most of its time.
+    # Ray mostly waits.
     start_beside ray_cluster
     run_pytest_beside_vllm --ignore "$on_ray"
     wait_beside
 }
 
-# A step that runs while others do; what it prints comes when they have ended.
+# Runs a step at the same time as others. Its output is printed when they have ended.
 start_beside() { # FUNCTION ARGUMENT...
     end_step
     log_beside=$(mktemp)
@@ -107,7 +107,7 @@ end_beside() {
     $passed
 }
 
-# Prints nothing of a step that passed, so that pytest's closing line stays the last.
+# Prints nothing if the step passed, so that pytest's closing line stays the last.
 wait_beside() {
     wait "$beside" || end_beside
     rm "$log_beside"
@@ -142,7 +142,7 @@ supply_chain() {
     done
 }
 
-# A module for Python to load has no test binary of its own.
+# A crate that Python loads as a module has no test binary of its own.
 rust_tests() { # CRATES...
     step clippy
     cargo clippy --locked "$@" --all-targets -- -D warnings
@@ -176,7 +176,8 @@ check_types() {
         --allowlist tests/stubtest_allowlist.txt kvoxide._core kvoxide._core_vllm
 }
 
-# Instructions are the same whatever runs beside. Counting them keeps one core busy, timing another.
+# The number of instructions does not depend on other load. So one core counts instructions while
+# another one measures times.
 measure_speed() {
     start_beside count_instructions
     compare_speed
@@ -192,7 +193,7 @@ count_instructions() {
 
 compare_speed() {
     step 'speed beside vLLM'
-    # Loose bounds, which hold beside another process; the tight ones are python -m benches.gate, on a
+    # These bounds are loose and hold under other load. python -m benches.gate has tight bounds, for a
     # machine with a baseline of its own.
     env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
 }
@@ -204,8 +205,8 @@ run_pytest() { # PYTEST ARGUMENT...
     exec "$venv/bin/python" -m pytest "${all_but_ray[@]}" "$@"
 }
 
-# Two processes at a time where there are two cores: the engines that are compared run two as well.
-# tests/testing/parallel.py says which of them runs what.
+# On two cores, runs two processes at a time; a comparison of engines runs two as well.
+# tests/testing/parallel.py decides which of them runs which test.
 run_pytest_beside_vllm() { # PYTEST ARGUMENT...
     leave_target_folder
     step pytest
@@ -213,8 +214,8 @@ run_pytest_beside_vllm() { # PYTEST ARGUMENT...
         --numprocesses "$(processes)" "$@"
 }
 
-# In a process of their own: what Ray has started keeps the pipes of a worker that crashed open, and
-# pytest-xdist would wait for it for ever.
+# These tests have a process of their own. Processes that Ray has started keep the pipes of a crashed
+# worker open, and pytest-xdist would wait for them for ever.
 on_ray=tests/package/replay/test_replay_on_ray.py
 all_but_ray=()
 ray_apart() {

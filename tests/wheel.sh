@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the wheel that is published, audits it, and in a new environment of each interpreter runs the
-# tests of the Python API, of bad input, of replays and of plans with it, and its commands elsewhere:
+# Builds the wheel for publication and audits it. In a new environment of each interpreter, it runs the
+# tests of the Python API, of bad input, of replays and of plans with the wheel, and then its commands
+# outside of the checkout:
 #
 #     tests/wheel.sh [PYTHON...]          default: python3.11 python3.12 python3.13
 #
-# The wheel is left in target/wheel. Needs Rust with the target's standard library and a package
-# registry; takes four minutes, and four for each interpreter. PYTHON chooses the
-# interpreter that the build tools run on.
+# The wheel stays in target/wheel. The script needs Rust with the target's standard library and a
+# package registry. It takes four minutes, and four more for each interpreter. PYTHON chooses the
+# interpreter of the build tools.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -47,7 +48,7 @@ build() {
     wheel=$(echo "$out"/*.whl)
 }
 
-# maturin has checked the tag by itself; these two are written by others.
+# maturin has checked the tag itself. These two tools come from other projects.
 audit() {
     step auditwheel
     local report
@@ -68,12 +69,13 @@ run_tests() { # PYTHON
         || fail 'this is not the kvoxide of the wheel'
     local pytest=("$venv/bin/python" -m pytest -q -p no:cacheprovider)
     "${pytest[@]}" tests/package/{api,replay,plan,test_bad_input.py} --ignore "$on_ray"
-    # By itself, as in tests/run.sh.
+    # These run in a process of their own, as in tests/run.sh.
     GRPC_ENABLE_FORK_SUPPORT=0 timeout 600 "${pytest[@]}" "$on_ray"
     try_commands "$venv"
 }
 
-# Where there is no checkout: the data, the page's assets, and what --on starts workers with.
+# Outside of a checkout, checks the data, the page's assets, and the program that --on starts workers
+# with.
 try_commands() { # VENV
     step 'commands of the installed package'
     local kvoxide=$1/bin/kvoxide folder model=$PWD/tests/vllm/models/configs/qwen3-8b.json

@@ -391,7 +391,7 @@ def heard_at_once(served: Served) -> list[list[str]]:
 
 
 def between_resets(events: list[Any]) -> list[list[Any]]:
-    """Return the events before each reset, it included, and those after the last."""
+    """Return the events up to each reset, which is included, and the events after the last one."""
     parts: list[list[Any]] = [[]]
     for event in events:
         parts[-1].append(event)

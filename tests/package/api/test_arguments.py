@@ -93,7 +93,7 @@ def test_tokens_of_steps_in_flight() -> None:
     manager = make_manager(window(4, 8))
     request = make_request(manager, "a", range(40))
     allocate(manager, request, 24)
-    request.num_in_flight_tokens = 8  # as if 16 tokens were computed, of which the next needs 7
+    request.num_in_flight_tokens = 8  # as if 16 tokens were computed; the next one needs 7 of them
     allocate(manager, request, 8)
     assert manager.get_block_ids("a") == ([0, 0, 3, 4, 5, 6, 7, 8],)
 

@@ -334,6 +334,6 @@ def _stem(name: str) -> str:
 
 
 def _names(architecture: str) -> list[str]:
-    """Return the class, and those that vLLM takes in the place of a base class."""
+    """Return the name of the class, and of the classes that vLLM uses in place of a base class."""
     base = architecture.removesuffix("Model")
     return [architecture, *(base + ending for ending in _ENDINGS if base != architecture)]
