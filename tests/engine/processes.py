@@ -90,7 +90,7 @@ def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            # With any value 0.33.0 lets all ranks use all memory nodes; else each has one of its own.
+            # With any value, 0.33.0 lets all ranks use all memory nodes. Otherwise each uses one.
             "VLLM_CPU_SIM_MULTI_NUMA": "0",
             "VLLM_NO_USAGE_STATS": "1",
             "OMP_NUM_THREADS": "1",
