@@ -9,15 +9,9 @@ from tests.testing.paths import ROOT
 
 # A ceiling only falls: a change that removes a count lowers it here.
 CEILINGS = {
-    "CHANGELOG.md": {"those of": 4, "words of rule 5": 10},
-    "CONTRIBUTING.md": {"those of": 1, "words of rule 5": 4},
-    "README.md": {"those of": 1, "words of rule 5": 3},
-    "SECURITY.md": {"those of": 1, "words of rule 5": 3},
-    "benches": {"noun clauses": 5, "those of": 4, "words of rule 5": 10},
-    "docs": {"those of": 21, "words of rule 5": 53},
-    "python": {"noun clauses": 161, "those of": 69, "words of rule 5": 131},
-    "rust": {"noun clauses": 158, "those of": 154, "words of rule 5": 185},
-    "tests": {"noun clauses": 99, "those of": 48, "words of rule 5": 113},
+    "python": {"noun clauses": 67, "those of": 33, "words of rule 5": 47},
+    "rust": {"noun clauses": 82, "those of": 67, "words of rule 5": 66},
+    "tests": {"noun clauses": 2, "those of": 7, "words of rule 5": 6},
 }
 
 
