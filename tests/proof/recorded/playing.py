@@ -12,6 +12,9 @@ def replayed_hits(folder: Path, out: Path) -> tuple[int, ...]:
     """Return the hits of each rank in tokens."""
     command = ["replay", str(folder), "--quiet", "--json", str(out)]
     done = CliRunner().invoke(main, command)
+    if "holds no request" in done.output:
+        # No request ever fitted into the server's pool.
+        return (0,) * len({path.name.split("-")[1] for path in folder.glob("requests-*")})
     assert done.exit_code == 0, done.output
     result = json.loads(out.read_text())["results"][0]
     if result["serving"] is None or len(result["serving"]["instances"]) == 1:

@@ -10,7 +10,7 @@ from .server import serve
 
 # Together they have every policy, priorities, several ranks, windows, drafts, preemptions, aborts,
 # skips, and resets of idle and of running servers.
-SEEDS = (1, 3, 4, 5, 9, 13, 14)
+SEEDS = (1, 3, 4, 5, 9, 13, 14, 65)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -63,6 +63,9 @@ class Recorder:
         self._limit_bytes = limit
         self._has_end = False
         self._has_preempted = False
+        # Tokens that requests had when they were preempted. Where these are computed again, their
+        # blocks are cached when the step is scheduled, although its output is in flight.
+        self._preempted: dict[str, int] = {}
         self._is_on = True
         self._wake = threading.Event()
         self._flushes = threading.Condition()
@@ -86,6 +89,7 @@ class Recorder:
         try:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
+            num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
             self._events.append(
                 EndedRequest(
                     request.request_id,
@@ -95,7 +99,7 @@ class Recorder:
                     request.block_hashes,
                     request.status,
                     request.sampling_params,
-                    _num_settled(request),
+                    max(_num_settled(request), num_again),
                     bool(request.skip_reading_prefix_cache),
                 )
             )
@@ -145,6 +149,7 @@ class Recorder:
         """Record a request that is about to be preempted."""
         try:
             self._has_preempted = True
+            self._preempted[request.request_id] = request.num_tokens
             self._events.append(
                 Preempted(request.request_id, request.num_tokens, _num_settled(request))
             )
@@ -210,6 +215,7 @@ class Recorder:
                 files.close()
             self._events.clear()
             self._steps.clear()
+            self._preempted.clear()
 
     def _write_all(self) -> None:
         if max(len(self._events), len(self._steps)) > MAX_WAITING:
