@@ -16,8 +16,11 @@ from kvoxide.model.layers import LayerCache, Layers
 from kvoxide.model.precision import is_quantized
 
 
-def with_block_sizes(layers: Layers, kernels: Kernels, deployment: Deployment) -> Layers:
-    """Return the caches with their block sizes in tokens, as vLLM sets them with prefix caching.
+def with_block_sizes(
+    layers: Layers, kernels: Kernels, deployment: Deployment, uncached_state: int | None = None
+) -> Layers:
+    """Return the caches with their block sizes in tokens, as vLLM sets them. Without prefix
+    caching, a state is one block of ``uncached_state`` tokens.
 
     Raises :class:`~kvoxide.ConfigError` if the kernels cannot have the wanted block size.
     """
@@ -31,9 +34,13 @@ def with_block_sizes(layers: Layers, kernels: Kernels, deployment: Deployment) -
         raise ConfigError("no layer of the model is attention; vLLM caches no states alone")
     token_bytes = attention.page
     state_bytes = max(state.page for state in states)
-    step = lcm(max(tokens, kernels.least_hybrid_block), kernels.state_alignment)
+    alignment = kernels.state_alignment if uncached_state is None else 1
+    step = lcm(max(tokens, kernels.least_hybrid_block), alignment)
     tokens = max(tokens, step * ceil(state_bytes / (step * token_bytes)))
-    return _each(layers, lambda cache: _beside_states(cache, tokens, token_bytes, kernels))
+    page = tokens * token_bytes
+    if uncached_state is not None:
+        return _each(layers, lambda cache: _uncached(cache, tokens, page, uncached_state))
+    return _each(layers, lambda cache: _beside_states(cache, tokens, page, kernels))
 
 
 def _each(layers: Layers, change: Callable[[LayerCache], LayerCache]) -> Layers:
@@ -51,13 +58,17 @@ def _kernel_block(kernels: Kernels, deployment: Deployment) -> int:
     return wanted
 
 
-def _beside_states(
-    layer: LayerCache, tokens: int, token_bytes: int, kernels: Kernels
-) -> LayerCache:
+def _uncached(layer: LayerCache, tokens: int, page: int, whole: int) -> LayerCache:
+    if not layer.is_state:
+        return layer.with_block_size(tokens)
+    return replace(layer.with_block_size(whole), kind="mamba_none").padded_to(page)
+
+
+def _beside_states(layer: LayerCache, tokens: int, page: int, kernels: Kernels) -> LayerCache:
     sized = layer.with_block_size(tokens)
     if not layer.is_state:
         return sized
-    padded = sized.padded_to(tokens * token_bytes)
+    padded = sized.padded_to(page)
     if kernels.state_alignment == 1:
         return padded
     # These kernels can export a state at the end of a block.

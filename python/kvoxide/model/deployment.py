@@ -17,7 +17,8 @@ class Deployment:
     None for the configuration's. A step schedules at most ``max_batched_tokens``. ``gpu`` is one of
     :data:`~kvoxide.model.gpu.GPUS`. At most ``max_num_seqs`` requests run at a time, None if that
     is not known. Without ``async_scheduling``, a stage schedules no step while it runs another one.
-    Raises :class:`~kvoxide.ConfigError`.
+    ``prefix_caching`` is whether prefixes are cached, None for vLLM's choice. Raises
+    :class:`~kvoxide.ConfigError`.
     """
 
     tensor_parallel: int = 1
@@ -29,6 +30,7 @@ class Deployment:
     gpu: str = gpus.DEFAULT
     max_num_seqs: int | None = None
     async_scheduling: bool = True
+    prefix_caching: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that no server accepts."""

@@ -11,19 +11,21 @@ Kind = Literal[
     "sliding_window_mla",
     "chunked_local_attention",
     "mamba",
+    "mamba_none",
 ]
 _FULL: Final = ("full_attention", "mla_attention")
+_STATES: Final = ("mamba", "mamba_none")
 
 
 @dataclass(frozen=True)
 class LayerCache:
     """The cache of a layer. Two layers whose caches are equal can share a block table.
 
-    ``content_bytes`` is the memory of a layer for ``tokens_per_entry`` tokens; for ``mamba`` it is
-    the whole state. ``window`` is the sliding window or the attention chunk in tokens.
-    ``block_size`` is None until the model's is known, see :mod:`kvoxide.model.block_sizes`.
-    ``layout`` distinguishes caches that are stored differently at the same size. ``page_multiple``
-    and ``padded_page`` are bytes.
+    ``content_bytes`` is the memory of a layer for ``tokens_per_entry`` tokens; for states it is the
+    whole state. ``mamba_none`` are states without prefix caching. ``window`` is the sliding window
+    or the attention chunk in tokens. ``block_size`` is None until the model's is known, see
+    :mod:`kvoxide.model.block_sizes`. ``layout`` distinguishes caches that are stored differently at
+    the same size. ``page_multiple`` and ``padded_page`` are bytes.
     """
 
     kind: Kind
@@ -40,7 +42,7 @@ class LayerCache:
     @property
     def is_state(self) -> bool:
         """Whether a block holds the state of a whole prefix."""
-        return self.kind == "mamba"
+        return self.kind in _STATES
 
     @property
     def is_full(self) -> bool:
@@ -77,6 +79,8 @@ class LayerCache:
     def blocks_of_request(self, model_len: int, in_flight: int) -> int:
         """Return the blocks that vLLM reserves for a request of ``model_len`` tokens, with up to
         ``in_flight`` of them being computed."""
+        if self.kind == "mamba_none":
+            return 1
         if self.is_state:
             return 2 + self.num_prefill_checkpoint_blocks
         if self.is_full:

@@ -19,7 +19,7 @@ from kvoxide.model.layers import LayerCache
 from kvoxide.model.memory import block_bytes, num_blocks, require_states
 from kvoxide.model.precision import AUTO
 from kvoxide.model.quantization import Quantization, require_known_method
-from kvoxide.model.serving import note_on_encoder
+from kvoxide.model.serving import require_whole_prompts, why_not_cached
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class ModelPlan:
     ``quantization`` is what the checkpoint says about the cache. ``own_cache_dtype`` is the cache's
     precision if the class has only one. ``reading`` has notes on how the configuration was read.
     ``why_not_asked`` is why vLLM itself did not answer although it is installed.
+    ``prefix_caching`` is whether prefixes are cached.
     """
 
     architecture: str
@@ -43,6 +44,7 @@ class ModelPlan:
     own_cache_dtype: str = ""
     reading: tuple[str, ...] = ()
     why_not_asked: str = ""
+    prefix_caching: bool = True
 
     @property
     def asked(self) -> str:
@@ -51,8 +53,8 @@ class ModelPlan:
 
     @property
     def hit_tokens(self) -> int:
-        """Hits are multiples of this many tokens."""
-        return hit_tokens(self.kv_cache_groups)
+        """Hits are multiples of this many tokens; 0 without prefix caching."""
+        return hit_tokens(self.kv_cache_groups) if self.prefix_caching else 0
 
     @property
     def kinds(self) -> list[str]:
@@ -143,10 +145,15 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
     require_rotary(config.text)
     require_known_method(config.whole.source, config.quantization)
     kernels = family.kernels_of(config)
-    layers = with_block_sizes(family.layers(config, deployment), kernels, deployment)
-    groups = group_layers(layers, is_packed=kernels.is_packed)
     length = max_model_len(config, deployment.max_model_len)
-    encoder = note_on_encoder(config.whole, config.text, deployment, length)
+    is_pooling = bool(config.embeddings)
+    why_uncached = why_not_cached(config.whole, config.text, is_pooling=is_pooling)
+    caches = not why_uncached if deployment.prefix_caching is None else deployment.prefix_caching
+    layers = with_block_sizes(
+        family.layers(config, deployment), kernels, deployment, None if caches else length
+    )
+    groups = group_layers(layers, is_packed=kernels.is_packed)
+    require_whole_prompts(config.whole, config.text, deployment, length)
     return ModelPlan(
         config.architecture,
         tuple(groups),
@@ -156,8 +163,18 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
         config.dtype,
         quantization,
         family.cache_dtype,
-        (*config.notes, *filter(None, [encoder])),
+        (*config.notes, *_note_on_caching(why_uncached, deployment.prefix_caching)),
+        prefix_caching=caches,
     )
+
+
+def _note_on_caching(why_uncached: str, wanted: bool | None) -> list[str]:
+    if not why_uncached or wanted is False:
+        return []
+    by_default = f"{why_uncached} vLLM switches prefix caching off by default for this model"
+    if wanted:
+        return [f"{by_default}; --enable-prefix-caching switches it on all the same"]
+    return [f"{by_default}, so nothing is hit; --enable-prefix-caching switches it on"]
 
 
 def _require_hopper(deployment: Deployment) -> None:

@@ -8,11 +8,16 @@ from collections.abc import Iterator, Mapping
 from math import log
 from typing import Any, Final
 
+from kvoxide._core import ConfigError
+
 _THETA: Final = ("rope_theta", "rotary_emb_base")
 _PARTIAL: Final = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction")
 # DeepSeek V4's keys, in addition to the kinds of layers.
 _BY_ROPE: Final = ("main", "compress")
 _TELECHAT: Final = "telechat3-yarn"
+_OBJECTS: Final = ("rope_parameters", "rope_scaling")
+_ORIGINAL: Final = "original_max_position_embeddings"
+_READING_ORIGINAL: Final = {"yarn", "deepseek_yarn", "llama3", "longrope", "su", _TELECHAT}
 
 
 def settle(config: Any) -> None:  # noqa: ANN401
@@ -31,6 +36,29 @@ def settle(config: Any) -> None:  # noqa: ANN401
         _rename(parameters)
     config.standardize_rope_params()
     config.validate_rope()
+
+
+def require_lengths(source: str, values: Mapping[str, Any]) -> None:
+    """Raise :class:`~kvoxide.ConfigError` for an original length in the ``values`` of a file that
+    is no number above 0, where it is read."""
+    for name, part in _written(values):
+        value = part.get(_ORIGINAL)
+        reads = {part.get("rope_type"), part.get("type")} & _READING_ORIGINAL
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        if reads and value is not None and not is_number:
+            raise ConfigError(
+                f"{source}: {_ORIGINAL} of {name} is {value!r}; vLLM reads a number of tokens"
+                f" above 0, such as 4096. Correct {_ORIGINAL} in the file"
+            )
+
+
+def _written(values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return the objects that a file has for rotary positions, with their names."""
+    for name, value in values.items():
+        if name in _OBJECTS and isinstance(value, Mapping):
+            yield name, value
+            parts = ((f"{name}.{kind}", part) for kind, part in value.items())
+            yield from ((kind, part) for kind, part in parts if isinstance(part, Mapping))
 
 
 def parameters_of(config: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401

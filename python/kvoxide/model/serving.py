@@ -7,10 +7,8 @@ from typing import Final
 from kvoxide._core import ConfigError
 from kvoxide.model.deployment import Deployment
 from kvoxide.model.fields import Fields
-from kvoxide.model.folder import has_beside
+from kvoxide.model.pooling import MODULES, pooling_of
 
-# Sentence Transformers writes this file.
-_MODULES: Final = "modules.json"
 _ENDINGS_OF_TEXT: Final = ("LMHeadModel", "ChatModel")
 # Base classes that vLLM's registry has as models that generate text.
 _BASES_OF_TEXT: Final = ("Gemma2Model", "LlamaModel", "MistralModel", "Qwen2Model")
@@ -18,7 +16,7 @@ _BASES_OF_TEXT: Final = ("Gemma2Model", "LlamaModel", "MistralModel", "Qwen2Mode
 
 def is_for_embeddings(file: Path, architecture: str) -> bool:
     """Return whether vLLM serves the class in the folder of a configuration for embeddings."""
-    if has_beside(file, _MODULES):
+    if pooling_of(file) is not None:
         return True
     is_base = architecture.endswith("Model") and not architecture.endswith(_ENDINGS_OF_TEXT)
     return is_base and architecture not in _BASES_OF_TEXT
@@ -26,11 +24,10 @@ def is_for_embeddings(file: Path, architecture: str) -> bool:
 
 def note_on_embeddings(file: Path, architecture: str) -> str:
     """Return a note on how a plan differs for embeddings."""
-    if has_beside(file, _MODULES):
+    if pooling_of(file) is not None:
         return (
-            f"vLLM serves a folder with a {_MODULES} for embeddings. It reuses no prefixes there"
-            " if the pooling is another one than the last token's. To plan for text, remove"
-            f" {_MODULES} from the folder"
+            f"vLLM serves a folder whose {MODULES} names a pooling for embeddings. To plan for"
+            f" text, remove {MODULES} from the folder"
         )
     return (
         f"vLLM serves a {architecture} for embeddings. To plan for text, name the class that"
@@ -48,25 +45,27 @@ def require_causal(*parts: Fields) -> None:
             )
 
 
-def note_on_encoder(whole: Fields, text: Fields, deployment: Deployment, length: int) -> str:
-    """Return a note if the configuration says that the model has an encoder, otherwise an empty
-    one.
-
-    Raises :class:`~kvoxide.ConfigError` if vLLM then refuses the ``length``.
-    """
+def why_not_cached(whole: Fields, text: Fields, *, is_pooling: bool) -> str:
+    """Return why vLLM caches no prefixes of a model by default, as a sentence; empty if it does."""
+    if is_pooling:
+        pooling = pooling_of(Path(whole.source))
+        if pooling is None or pooling.reuses_prefixes:
+            return ""
+        return f"{pooling.file} names the pooling {', '.join(pooling.kinds)}."
     source = next(_with_encoder(whole, text), None)
-    if source is None:
-        return ""
-    if deployment.max_batched_tokens < length:
+    return "" if source is None else f"{source}: is_encoder_decoder is true."
+
+
+def require_whole_prompts(whole: Fields, text: Fields, deployment: Deployment, length: int) -> None:
+    """Raise :class:`~kvoxide.ConfigError` if vLLM computes each prompt in one step and refuses the
+    ``length`` therefore."""
+    source = next(_with_encoder(whole, text), None)
+    if source is not None and deployment.max_batched_tokens < length:
         raise ConfigError(
             f"{source}: is_encoder_decoder is true. vLLM computes each prompt in one step then, and"
             f" refuses a max_model_len {length:,} above {deployment.max_batched_tokens:,} batched"
             " tokens. For a model without an encoder, remove is_encoder_decoder"
         )
-    return (
-        f"{source}: is_encoder_decoder is true; vLLM switches prefix caching off for this model."
-        " For a model without an encoder, remove is_encoder_decoder"
-    )
 
 
 def _with_encoder(*parts: Fields) -> Iterator[str]:

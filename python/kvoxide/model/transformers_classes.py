@@ -81,7 +81,8 @@ def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
 def require_sane(source: str, values: Mapping[str, Any]) -> None:
     """Raise :class:`~kvoxide.ConfigError` for a configuration that Transformers or vLLM cannot
     handle. It has more layers than any model, which Transformers would list one by one, or a
-    quantization in another form than vLLM reads."""
+    quantization or rotary positions in another form than vLLM reads."""
+    rope.require_lengths(source, values)
     quantization = values.get("quantization_config")
     if quantization is not None and not isinstance(quantization, Mapping):
         raise ConfigError(

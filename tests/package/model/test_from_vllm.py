@@ -211,8 +211,8 @@ def test_a_replay_says_who_answered(tmp_path: Path, asked: Asked) -> None:
     output = succeed(*arguments, "--ask-vllm", "--gpu", "H100", "--json", path).output
     assert "KV cache in bfloat16; on a NVIDIA H100 80GB HBM3; as vLLM 0.99.0 answers" in output
     assert "vLLM 0.99.0 switches prefix caching off for this model" in output
-    assert "groups full:32,swa-mla:32:100:uncached; hits of multiples of 32 tokens" in output
+    assert "groups full:32,swa-mla:32:100:uncached; prefix caching off" in output
     model = json.loads(path.read_bytes())["settings"]["model"]
-    assert (model["asked"], model["hit_tokens"], model["gpu"]) == ("vLLM 0.99.0", 32, "h100")
+    assert (model["asked"], model["hit_tokens"], model["gpu"]) == ("vLLM 0.99.0", None, "h100")
     refused = kvoxide(*arguments, "--no-ask-vllm")
     assert "NewForCausalLM, which is unknown here" in refused.output

@@ -3,6 +3,7 @@
 ``tests/vllm/models`` compares with vLLM's own answers. Here, sizes are worked out by hand.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -190,6 +191,20 @@ def test_length_that_rotary_positions_give(
     assert plan(tmp_path, config).max_model_len == length
 
 
+@pytest.mark.parametrize("value", ["256", [256], True, -1])
+@pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
+def test_an_original_length_that_is_no_number_is_named(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    name = "original_max_position_embeddings"
+    for kind in ("yarn", "llama3", "longrope"):
+        config = {**LLAMA, field: {"rope_type": kind, "factor": 4.0, name: value}}
+        with pytest.raises(ConfigError) as refused:
+            plan(tmp_path, config)
+        says = f"config.json: {name} of {field} is {value!r}; vLLM reads a number of tokens above 0"
+        assert says in str(refused.value)
+
+
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float32", "int8", None])
 def test_weights_of_another_precision_are_planned_in_bfloat16(
     tmp_path: Path, dtype: str | None
@@ -281,17 +296,60 @@ def test_a_base_class_is_planned_for_embeddings(tmp_path: Path, name: str | None
     assert "vLLM serves a Qwen3MoeModel for embeddings" in made.notes[-1]
 
 
-def test_a_folder_of_sentence_transformers_is_planned_for_embeddings(tmp_path: Path) -> None:
-    (tmp_path / "modules.json").write_text("[]")
-    made = plan(tmp_path, {**LLAMA, "dtype": "float32"})
+def pool(folder: Path, **kinds: object) -> None:
+    """Write what Sentence Transformers says of a model's pooling."""
+    module = {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text(json.dumps(kinds))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "caches"),
+    [
+        ({"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": False}, True),
+        ({"pooling_mode_mean_tokens": True}, False),
+        ({"pooling_mode_cls_token": True}, False),
+        ({"pooling_mode": "lasttoken"}, True),
+        ({}, True),
+    ],
+)
+def test_a_folder_of_sentence_transformers_is_planned_for_embeddings(
+    tmp_path: Path, kinds: dict[str, object], caches: bool
+) -> None:
+    pool(tmp_path, **kinds)
+    config = {**LLAMA, "dtype": "float32"}
+    made = plan(tmp_path, config)
     assert (made.dtype, made.deployment.async_scheduling) == ("float16", False)
-    assert "vLLM serves a folder with a modules.json for embeddings" in made.notes[0]
+    assert "vLLM serves a folder whose modules.json names a pooling" in made.notes[0]
+    assert made.prefix_caching is caches
+    assert plan(tmp_path, config, prefix_caching=True).prefix_caching
+    assert not plan(tmp_path, config, prefix_caching=False).prefix_caching
+
+
+def test_modules_without_a_pooling_are_planned_for_text(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]")
+    assert plan(tmp_path, LLAMA).notes == ()
+
+
+@pytest.mark.parametrize(
+    "modules", ["{}", "[", '[{"type": "sentence_transformers.models.Pooling", "path": "../other"}]']
+)
+def test_damaged_modules_are_refused(tmp_path: Path, modules: str) -> None:
+    (tmp_path / "modules.json").write_text(modules)
+    with pytest.raises(ConfigError, match=r"modules\.json"):
+        plan(tmp_path, LLAMA)
 
 
 def test_an_encoder_switches_prefix_caching_off_or_is_refused(tmp_path: Path) -> None:
     config = {**LLAMA, "is_encoder_decoder": True}
-    (note,) = plan(tmp_path, config).notes
-    assert "is_encoder_decoder is true; vLLM switches prefix caching off" in note
+    made = plan(tmp_path, config)
+    assert (made.prefix_caching, made.hit_tokens) == (False, 0)
+    (note,) = made.notes
+    assert "is_encoder_decoder is true. vLLM switches prefix caching off by default" in note
+    wanted = plan(tmp_path, config, prefix_caching=True)
+    assert (wanted.prefix_caching, wanted.hit_tokens) == (True, 16)
+    assert plan(tmp_path, config, prefix_caching=False).notes == ()
     with pytest.raises(ConfigError, match="refuses a max_model_len 1,024 above 512 batched tokens"):
         plan(tmp_path, config, max_batched_tokens=512)
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from kvoxide._core import ConfigError
 from kvoxide.model.deployment import Deployment
-from kvoxide.model.folder import MISTRAL_CONFIG, model_files
+from kvoxide.model.folder import MISTRAL_CONFIG, config_file, model_files
 from kvoxide.model.from_vllm import cache
 from kvoxide.model.from_vllm.plan import VllmPlan
 from kvoxide.model.from_vllm.process import MARK
+from kvoxide.model.pooling import pooling_files
 
 _PROCESS: Final = "kvoxide.model.from_vllm.process"
 # Time limit for the largest models. Most need a tenth of it.
@@ -27,6 +28,7 @@ _OPTIONS: Final = {
     "max_model_len": "max_model_len",
     "max_batched_tokens": "max_num_batched_tokens",
     "max_num_seqs": "max_num_seqs",
+    "prefix_caching": "enable_prefix_caching",
 }
 
 
@@ -48,7 +50,7 @@ def ask_vllm(path: Path, deployment: Deployment) -> VllmPlan:
     """
     if not is_installed():
         raise NotAskedError("vLLM is not installed here")
-    files = model_files(path)
+    files = model_files(path) | pooling_files(config_file(path))
     options = {
         option: value
         for name, option in _OPTIONS.items()
@@ -71,7 +73,9 @@ def ask_vllm(path: Path, deployment: Deployment) -> VllmPlan:
 def _asked(files: dict[str, bytes], gpu: str, options: dict[str, Any]) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
+            file = Path(folder) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
         question = {"folder": folder, "gpu": gpu, "options": options}
         try:
             done = subprocess.run(

@@ -29,6 +29,7 @@ def answer(config: Any) -> dict[str, Any]:
     rank that has most."""
     build(config)
     layers = planning.layers_of_ranks(config)
+    planning.require_causal_caching(config, layers)
     groups = planning.groups_of(config, layers)
     blocks, requests = planning.sizes(config, layers, groups)
     made = planning.scheduler_config(config, layers, groups, 2 * max(requests) + max(blocks))

@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 # The format of questions and answers. A reader ignores other formats.
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 
 
 def key_of(files: Mapping[str, bytes], gpu: str, options: Mapping[str, Any]) -> str:

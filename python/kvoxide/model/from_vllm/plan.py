@@ -60,9 +60,19 @@ class VllmPlan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Facts that a reader should know in addition to the figures."""
-        if self.answer["has_prefix_caching"]:
+        if self.prefix_caching or self.deployment.prefix_caching is False:
             return ()
-        return (f"{self.asked} switches prefix caching off for this model",)
+        if self.deployment.prefix_caching:
+            return (f"{self.asked} switches prefix caching off for this model, whatever is asked",)
+        return (
+            f"{self.asked} switches prefix caching off for this model by default, so nothing is"
+            " hit; --enable-prefix-caching switches it on",
+        )
+
+    @property
+    def prefix_caching(self) -> bool:
+        """Whether prefixes are cached."""
+        return bool(self.answer["has_prefix_caching"])
 
     @property
     def kinds(self) -> list[str]:

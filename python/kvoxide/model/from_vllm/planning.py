@@ -28,6 +28,12 @@ def layers_of_ranks(config: Any) -> list[Layers]:
     return _shared(config, layers)
 
 
+def require_causal_caching(config: Any, layers: Sequence[Layers]) -> None:
+    """Switch prefix caching off where a layer attends to later tokens too, as the engine does."""
+    if any(getattr(spec, "non_causal", False) for each in layers for spec in each.values()):
+        config.cache_config.enable_prefix_caching = False
+
+
 def _shared(config: Any, layers: Layers) -> list[Layers]:
     """Return the layers of each pipeline rank."""
     from vllm.distributed.utils import get_pp_indices

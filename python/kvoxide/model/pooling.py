@@ -1,0 +1,90 @@
+"""The pooling of a folder of Sentence Transformers, as vLLM 0.33.0 reads it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from kvoxide._core import ConfigError
+from kvoxide.model.folder import CONFIG, has_beside, read_beside
+
+# Sentence Transformers writes this file.
+MODULES: Final = "modules.json"
+_TYPES: Final = (
+    "sentence_transformers.models.Pooling",
+    "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+)
+_PREFIX: Final = "pooling_mode_"
+# With these vLLM switches prefix caching off by default.
+_WITHOUT_REUSE: Final = ("CLS", "MEAN", "STEP")
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The pooling of a folder: the names of its ``kinds``, and the ``file`` that says so."""
+
+    kinds: tuple[str, ...]
+    file: str
+
+    @property
+    def reuses_prefixes(self) -> bool:
+        """Whether vLLM caches prefixes with this pooling unless it is told otherwise."""
+        return not any(kind in _WITHOUT_REUSE for kind in self.kinds)
+
+
+def pooling_of(config: Path) -> Pooling | None:
+    """Return the pooling of the folder whose configuration is ``config``; None where it has none.
+
+    Raises :class:`~kvoxide.ConfigError` for files that cannot be read.
+    """
+    path = _pooling_path(config)
+    if path is None:
+        return None
+    name = f"{path}/{CONFIG}"
+    return Pooling(tuple(_kinds(read_beside(config, name) or {})), name)
+
+
+def pooling_files(config: Path) -> dict[str, bytes]:
+    """Return the files that say the pooling of the folder, by their names there."""
+    path = _pooling_path(config)
+    names = [] if path is None else [MODULES, f"{path}/{CONFIG}"]
+    found = ((name, config.parent / name) for name in names)
+    return {name: file.read_bytes() for name, file in found if file.is_file()}
+
+
+def _pooling_path(config: Path) -> str | None:
+    """Return the folder of the module that pools, in the model's folder."""
+    if not has_beside(config, MODULES):
+        return None
+    file = config.parent / MODULES
+    try:
+        modules = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    if not isinstance(modules, list):
+        raise ConfigError(f"{file} holds no JSON list, but a {type(modules).__name__}")
+    paths = (
+        module.get("path")
+        for module in modules
+        if isinstance(module, Mapping) and module.get("type") in _TYPES
+    )
+    path = next(paths, None)
+    if path is None:
+        return None
+    if not isinstance(path, str) or {"..", "/"} & set(PurePosixPath(path).parts):
+        raise ConfigError(f"{file}: path of the pooling is {path!r}; expected a folder below it")
+    return path
+
+
+def _kinds(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Return the kinds that a pooling's configuration names."""
+    for name, value in fields.items():
+        if name == "pooling_mode" and isinstance(value, str):
+            named = value
+        elif value is True:
+            named = name
+        else:
+            continue
+        named = named.replace(_PREFIX, "").split("_", 1)[0]
+        yield "LAST" if "lasttoken" in named else named.upper()
