@@ -1001,6 +1001,9 @@ class Trace:
     def push_schedule(self, line: bytes) -> None:
         """Add a line of the current part's steps, or a reset of its prefix cache. Raises
         :class:`TraceError` for another line, and in a part without :meth:`start_schedule`."""
+    def push_durations(self, steps: Sequence[tuple[float, int]]) -> None:
+        """Add how long the next steps of the current part took, in seconds, and how many requests
+        each had. Raises :class:`ConfigError` for a time below 0."""
     @property
     def has_schedule(self) -> bool:
         """Whether every request has its steps, and the servers of each instance ran one after the
@@ -1060,7 +1063,8 @@ class Simulation:
     arrive and wait, and there may be several instances, each with its own ``num_blocks`` and
     ``concurrency``. With ``follows_schedule``, requests run in the steps that the trace's servers
     recorded, each in its instance. ``rules`` are the settings that a recorded server's scheduler
-    gave its manager, by the names of the recording's header.
+    gave its manager, by the names of the recording's header. Without ``enable_caching``, nothing is
+    hit.
     """
 
     def __new__(
@@ -1077,12 +1081,13 @@ class Simulation:
         serving: Serving | None = None,
         follows_schedule: bool = False,
         rules: Mapping[str, Any] | None = None,
+        enable_caching: bool = True,
     ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released.
 
         Raises :class:`ConfigError` for a pool too small for the null block and one block, and for a
-        bound of several instances. If the trace's times are played, also raises it for a request
+        bound of several instances or without prefix caching. If the trace's times are played, also raises it for a request
         without a time of arrival, and for a request that waits for one that never comes. Raises
         KeyboardInterrupt if :meth:`cancel` was called.
         """
@@ -1132,6 +1137,10 @@ class Serving:
     - prefix (NVIDIA Dynamo's cost; ``overlap``, 1)
     - scored (as llm-d; ``prefix``, 3, ``queue``, 2, ``cache``, 2)
 
+    With ``as_recorded``, recorded steps that are followed take the time that
+    :meth:`Trace.push_durations` gave them, and ``step_time`` is only for work that differs. Without
+    those times the result has none.
+
     Raises :class:`ConfigError` for a speed outside 0.001 to 1,000,000, instances outside 1 to
     1,024, and routers or weights that do not exist.
     """
@@ -1144,12 +1153,14 @@ class Serving:
         instances: int = 1,
         router: str = "round-robin",
         weights: Mapping[str, float] | None = None,
+        as_recorded: bool = False,
     ) -> Self: ...
     step_time: StepTime
     speed: float | None
     instances: int
     router: str
     weights: dict[str, float]
+    as_recorded: bool
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final

@@ -105,6 +105,7 @@ def plan(
     source: TraceOptions,
     targets: tuple[Target, ...],
     served: ServedModel | None,
+    prefix_caching: bool,
     instances: tuple[int, ...],
     routers: Routers,
     policies: tuple[NamedPolicy, ...],
@@ -132,6 +133,7 @@ def plan(
         groups=served.groups.specs,
         concurrency=concurrency,
         max_batched_tokens=max_batched_tokens,
+        prefix_caching=prefix_caching,
     )
     nothing = scheduled(SharedTrace.of(Trace()))
     runs = (Run(nothing, policy, blocks) for policy in policies for _, blocks in pools)

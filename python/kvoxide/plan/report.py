@@ -5,13 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvoxide._core import KvoxideError, __version__
-from kvoxide.model import hit_tokens
 from kvoxide.plan.candidate import Candidate, Refusal, gib
 from kvoxide.plan.search import Found, Search
 from kvoxide.plan.target import Target
 from kvoxide.plan.uncertainty import Uncertainty
 from kvoxide.plan.verdict import Verdict, cheapest, ranked, shortfall
-from kvoxide.replay.comparison import trace_record
+from kvoxide.replay.comparison import hits_text, trace_record
 from kvoxide.replay.reader import TraceFile
 from kvoxide.replay.served_model import ServedModel
 from kvoxide.replay.serving import StepFit, serving_settings_record
@@ -94,7 +93,7 @@ class Report:
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens; format {trace.format}\n"
             f"{self.served.title}\n"
-            f"hits of multiples of {hit_tokens(self.served.groups.specs):,} tokens; concurrency"
+            f"{hits_text(self.served.plan.hit_tokens or None)}; concurrency"
             f" {workload.concurrency:,}; {workload.max_batched_tokens:,} tokens per step; targets"
             f" {', '.join(target.text for target in self.search.targets)}"
         )

@@ -45,8 +45,8 @@ class Settings:
     ``max_batched_tokens`` in tokens per step; ``has_bound`` adds what could have been hit.
     ``served`` is the model that groups and pool sizes are of, if there is one; ``serving`` how time
     passes, if it does, and ``fit`` what its step times were found from. ``left_out`` says which
-    policies are not played, and why. ``follows_schedule`` and ``rules`` are those of
-    :class:`Workload`."""
+    policies are not played, and why. ``follows_schedule``, ``rules`` and ``prefix_caching``
+    are those of :class:`Workload`."""
 
     groups: Groups
     pool_sizes: tuple[int, ...]
@@ -60,6 +60,12 @@ class Settings:
     left_out: tuple[str, ...] = ()
     follows_schedule: bool = False
     rules: Mapping[str, Any] | None = None
+    prefix_caching: bool = True
+
+    @property
+    def hit_tokens(self) -> int | None:
+        """The tokens that hits are multiples of; None without prefix caching."""
+        return hit_tokens(self.groups.specs) if self.prefix_caching else None
 
     def workload(self, trace: Trace) -> Workload:
         """The trace under these settings."""
@@ -72,6 +78,7 @@ class Settings:
             serving=self.serving,
             follows_schedule=self.follows_schedule,
             rules=self.rules,
+            prefix_caching=self.prefix_caching,
         )
 
     def playable(self) -> "Settings":
@@ -108,6 +115,18 @@ class Comparison:
         return over_pool_size(self.outcomes, self.settings.pool_sizes)
 
     @property
+    def takes_recorded_times(self) -> bool:
+        """Whether steps of a recorded server should take the time that they took there."""
+        serving = self.settings.serving
+        return self.settings.follows_schedule and serving is not None and serving.as_recorded
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the clock showed anything."""
+        timed = (outcome.result.serving for outcome in self.outcomes if not outcome.is_bound)
+        return any(result.total.makespan_seconds for result in timed if result is not None)
+
+    @property
     def title(self) -> str:
         """What was played and how, in two lines; before the second, what a model makes of it."""
         settings, trace = self.settings, self.trace_file.trace
@@ -121,9 +140,9 @@ class Comparison:
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens;"
             f" format {trace.format}\n"
-            f"{served}groups {settings.groups.text}; hits of multiples of"
-            f" {hit_tokens(settings.groups.specs):,} tokens; pool of {sizes} blocks; concurrency"
-            f" {settings.concurrency:,}; {settings.max_batched_tokens:,} tokens per step{arrivals}"
+            f"{served}groups {settings.groups.text}; {hits_text(settings.hit_tokens)}; pool of"
+            f" {sizes} blocks; concurrency {settings.concurrency:,};"
+            f" {settings.max_batched_tokens:,} tokens per step{arrivals}"
         )
 
     @property
@@ -186,11 +205,17 @@ def compare(
     return Comparison(settings, trace_file, outcomes, seconds, num_missing, failure)
 
 
+def hits_text(tokens: int | None) -> str:
+    """Which hits are possible, where they are of multiples of ``tokens``."""
+    return "prefix caching off" if tokens is None else f"hits of multiples of {tokens:,} tokens"
+
+
 def _settings_record(settings: Settings) -> dict[str, Any]:
     return {
         "groups": settings.groups.text,
         "kv_cache_groups": [group_record(spec) for spec in settings.groups.specs],
-        "hit_tokens": hit_tokens(settings.groups.specs),
+        "prefix_caching": settings.prefix_caching,
+        "hit_tokens": settings.hit_tokens,
         "blocks": list(settings.pool_sizes),
         "policies": [policy.name for policy in settings.policies],
         "left_out": list(settings.left_out),

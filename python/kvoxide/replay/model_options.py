@@ -31,7 +31,7 @@ _SERVING: Final = (
 
 def model_options(command: Command) -> Command:
     """``--model`` and how it is served; the command is given them as ``served``, a
-    :class:`ServedModel` or None."""
+    :class:`ServedModel` or None, and ``prefix_caching``."""
 
     @wraps(command)
     def with_model(*args: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -39,6 +39,7 @@ def model_options(command: Command) -> Command:
         ask = options.pop("ask_vllm")
         recorded_block_size = options.pop("recorded_block_size", None)
         serving = {name: options.pop(name) for name in _SERVING}
+        wanted = serving["prefix_caching"] = options.pop("enable_prefix_caching")
         limits = {
             "max_batched_tokens": options["max_batched_tokens"],
             "max_num_seqs": options["concurrency"],
@@ -53,7 +54,8 @@ def model_options(command: Command) -> Command:
             )
             if note and not options["quiet"]:
                 click.echo(note, err=True)
-        return command(*args, served=served, **options)
+        caches = wanted is not False if served is None else served.plan.prefix_caching
+        return command(*args, served=served, prefix_caching=caches, **options)
 
     for option in reversed(_OPTIONS):
         with_model = option(with_model)
@@ -90,8 +92,9 @@ def _served(
 ) -> ServedModel | None:
     given = {name: value for name, value in serving.items() if value is not None}
     if path is None:
-        if given or memories:
-            raise click.UsageError(f"{_option(*given, 'memory')} needs --model")
+        of_model = [name for name in given if name != "prefix_caching"]
+        if of_model or memories:
+            raise click.UsageError(f"{_option(*of_model, 'memory')} needs --model")
         return None
     deployment = Deployment(**given, **limits)
     return ServedModel(read_model(path, deployment, ask=ask), memories or ())
@@ -151,6 +154,12 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         envvar=ASK_VARIABLE,
         help="Ask the vLLM that is installed for the model's groups; below a minute, and kept."
         "  [default: where there is one]",
+    ),
+    click.option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=None,
+        help="Cache prefixes, or not, as vLLM's option does."
+        "  [default: as vLLM does with the model]",
     ),
     click.option(
         "--max-model-len", type=positive, metavar="N", help="The longest request in tokens."

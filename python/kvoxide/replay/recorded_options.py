@@ -37,6 +37,8 @@ def recorded_options(command: Command) -> Command:
         recorded = read_deployment(options["source"].trace)
         if recorded is not None:
             options |= _scheduler(recorded) | _policies(recorded) | _times(recorded, options)
+            if options["enable_prefix_caching"] is None:
+                options["enable_prefix_caching"] = recorded.prefix_caching
             if options["model"] is not None:
                 options |= _model(recorded, options)
                 options["recorded_block_size"] = recorded.attention_block_size

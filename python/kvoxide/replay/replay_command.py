@@ -42,6 +42,13 @@ _NO_SCHEDULE: Final = (
     "the trace has no steps of one server that can be followed; requests arrive at the trace's"
     " times"
 )
+_RECORDED_TIMES: Final = (
+    "steps take as long as they took on the server; step times are only for work that differs"
+)
+_NO_TIMES: Final = (
+    "no times are shown: the recorded durations are not those of the recorded steps, as where files"
+    " are missing; --arrivals trace models the times"
+)
 
 
 @click.command()
@@ -91,6 +98,7 @@ def replay(
     source: TraceOptions,
     given: LimitOptions,
     served: ServedModel | None,
+    prefix_caching: bool,
     policies: tuple[NamedPolicy, ...],
     has_bound: bool,
     times: TimeOptions,
@@ -122,6 +130,8 @@ def replay(
         )
     if has_bound and instances > 1:
         raise click.UsageError("--bound is for one instance")
+    if has_bound and not prefix_caching:
+        raise click.UsageError("--bound needs prefix caching, which is off")
     limits = given.limits(served, recorded)
     wanted = Settings(
         limits.groups,
@@ -135,6 +145,7 @@ def replay(
         fit=times.fit,
         follows_schedule=follows,
         rules=recorded.rules if recorded and limits.groups == recorded.groups else None,
+        prefix_caching=prefix_caching,
     )
     settings = wanted.playable()
     file = source.read(quiet=quiet)
@@ -157,6 +168,8 @@ def _print(comparison: Comparison) -> None:
     if len(comparison.settings.pool_sizes) > 1:
         print_hit_shares(comparison.hit_shares)
     print_serving(comparison.outcomes)
+    if comparison.takes_recorded_times:
+        click.echo(_RECORDED_TIMES if comparison.has_times else _NO_TIMES)
     if comparison.settings.fit is not None:
         click.echo(comparison.settings.fit.text)
     click.echo(comparison.duration)

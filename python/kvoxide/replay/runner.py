@@ -81,7 +81,7 @@ class Workload:
     experiment's axis. ``has_bound`` is whether the results tell what could have been hit.
     ``serving`` is how time passes, None where none does. With ``follows_schedule``, requests run in
     the steps of the server that was recorded, if the trace has them; ``rules`` are what that
-    server's scheduler told its manager.
+    server's scheduler told its manager. Without ``prefix_caching`` nothing is hit.
     """
 
     trace: SharedTrace
@@ -94,6 +94,7 @@ class Workload:
     serving: Serving | None = None
     follows_schedule: bool = False
     rules: Mapping[str, Any] | None = None
+    prefix_caching: bool = True
 
     def simulation(self, trace: Trace, policy: Policy, blocks: int | None) -> Simulation:
         """A simulation of ``trace`` under this workload's settings."""
@@ -109,6 +110,7 @@ class Workload:
             serving=self.serving,
             follows_schedule=self.follows_schedule and trace.has_schedule,
             rules=self.rules,
+            enable_caching=self.prefix_caching,
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,21 @@ def read_steps(path: Path, names: str = _FILES) -> NDArray[np.float64]:
     files = sorted(path.glob(names)) if path.is_dir() else [path]
     if not files:
         raise ConfigError(f"the folder {str(path)!r} has no files {names}")
-    return np.array([row for file in files for row in _rows(file)], float).reshape(-1, 4)
+    return np.concatenate([_steps_of(file) for file in files])
+
+
+def _steps_of(path: Path) -> NDArray[np.float64]:
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return _read_once(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _read_once(path: Path, _size: int, _changed: int) -> NDArray[np.float64]:
+    """Read a file. A fit and a replay of the recorded steps both need it."""
+    return np.array(list(_rows(path)), float).reshape(-1, 4)
 
 
 def _rows(path: Path) -> Iterator[tuple[float, ...]]:

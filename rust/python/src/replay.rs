@@ -87,7 +87,7 @@ impl PySimulation {
     #[new]
     #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, concurrency=256,
         max_batched_tokens=8192, report_from=0, bound=false, serving=None,
-        follows_schedule=false, rules=None))]
+        follows_schedule=false, rules=None, enable_caching=true))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -102,6 +102,7 @@ impl PySimulation {
         serving: Option<PyServing>,
         follows_schedule: bool,
         rules: Option<GivenRules>,
+        enable_caching: bool,
     ) -> PyResult<Self> {
         let settings = Settings {
             groups: kv_cache_groups.into_iter().map(|group| group.spec).collect(),
@@ -113,6 +114,7 @@ impl PySimulation {
             has_bound: bound,
             follows_schedule,
             rules: rules.map(Rules::from),
+            enable_caching,
         };
         let serving = serving.map(|given| given.serving);
         Ok(Self { trace: trace.trace.clone(), settings, serving, control: Control::default() })

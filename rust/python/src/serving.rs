@@ -87,7 +87,7 @@ pub(crate) struct PyServing {
 impl PyServing {
     #[new]
     #[pyo3(signature = (*, step_time=None, speed=None, instances=1, router="round-robin",
-        weights=None))]
+        weights=None, as_recorded=false))]
     fn new(
         py: Python<'_>,
         step_time: Option<PyStepTime>,
@@ -95,6 +95,7 @@ impl PyServing {
         instances: i64,
         router: &str,
         weights: Option<BTreeMap<String, f64>>,
+        as_recorded: bool,
     ) -> PyResult<Self> {
         let routing = Routing::named(router, weights.unwrap_or_default());
         let serving = Serving {
@@ -102,6 +103,7 @@ impl PyServing {
             arrivals: speed.map_or(Arrivals::Full, |speed| Arrivals::Trace { speed }),
             instances: size(py, "instances", instances)?,
             routing: routing.map_err(|error| to_py(py, &error))?,
+            as_recorded,
         };
         serving.check().map_err(|error: Error| to_py(py, &error))?;
         Ok(Self { serving })
@@ -135,6 +137,11 @@ impl PyServing {
         self.serving.routing.weights().into_iter().collect()
     }
 
+    #[getter]
+    fn as_recorded(&self) -> bool {
+        self.serving.as_recorded
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<NewArgs<'py, ()>> {
         new_args(
             py,
@@ -145,6 +152,7 @@ impl PyServing {
                 ("instances", self.instances().into_bound_py_any(py)?),
                 ("router", self.router().into_bound_py_any(py)?),
                 ("weights", self.weights().into_bound_py_any(py)?),
+                ("as_recorded", self.as_recorded().into_bound_py_any(py)?),
             ],
         )
     }

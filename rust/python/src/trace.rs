@@ -9,7 +9,9 @@ use pyo3::types::{PyBytes, PyType};
 use kvoxide_core::Error;
 use kvoxide_replay::id_width::{MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::serving::MAX_INSTANCES;
-use kvoxide_replay::trace::{LineError, MAX_LENGTH, Reader, Trace, TraceRequest, Unit};
+use kvoxide_replay::trace::{
+    LineError, MAX_LENGTH, Reader, StepDuration, Trace, TraceRequest, Unit,
+};
 
 use crate::ffi::{
     Exceptions, Reduced, contained, optional_size, reduced, request_error, restored, size, to_py,
@@ -193,6 +195,21 @@ impl PyTrace {
         let trace = Arc::make_mut(&mut self.trace);
         let pushed = contained(py, || Ok(trace.push_schedule(line.as_bytes())))?;
         pushed.map_err(|error| trace_error(py, &error))
+    }
+
+    fn push_durations(&mut self, py: Python<'_>, steps: Vec<(f64, u32)>) -> PyResult<()> {
+        let most = u64::MAX as f64 / 1e9 / 2.0;
+        if let Some((seconds, _)) = steps.iter().find(|(seconds, _)| !(0.0..most).contains(seconds))
+        {
+            let message = format!("a step takes {seconds} s; it must be a number of at least 0");
+            return Err(to_py(py, &Error::Config(message)));
+        }
+        let durations = steps.into_iter().map(|(seconds, running)| StepDuration {
+            nanoseconds: (seconds * 1e9).round() as u64,
+            running,
+        });
+        Arc::make_mut(&mut self.trace).push_durations(durations);
+        Ok(())
     }
 
     #[getter]

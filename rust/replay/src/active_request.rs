@@ -59,6 +59,11 @@ impl ActiveRequest {
         }
     }
 
+    /// Returns the request as one that reads the cache only if prefixes are cached.
+    pub fn with_caching(self, enable_caching: bool) -> Self {
+        Self { skips_reading: self.skips_reading || !enable_caching, ..self }
+    }
+
     /// Adds the next token of a request. If the trace does not know it, adds a unique token.
     pub fn generate(&mut self, known: &TraceRequest, sizes: HashSizes, next_unique: &mut i64) {
         let width = sizes.tokens_per_id;

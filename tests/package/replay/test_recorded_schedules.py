@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +300,93 @@ def test_what_a_recording_cannot_tell_is_said(
     assert says in succeed("replay", tmp_path / "r").stderr
     write(tmp_path / "plain", *PLAIN)
     assert says not in succeed("replay", tmp_path / "plain").stderr
+
+
+NUM_PAIRS = 15
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> list[float]:
+    """Record pairs of requests, one pair after the other, whose steps take times that have nothing
+    to do with their work; return how long the first token of each pair took."""
+    generator = random.Random(7)
+    lines: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    waits = []
+    for pair in range(NUM_PAIRS):
+        first, second, hit = 2 * pair, 2 * pair + 1, 32 if pair else 0
+        both = [[first, 40 - hit, hit], [second, 8, 32]]
+        lines += [{"schedule": [both, 1]}, request(first, 1e4 * pair), request(second, 1e4 * pair)]
+        alone = 100 + pair
+        lines += [steps(alone, 32), request(alone, 1e4 * pair + 5e3)]
+        prefills = [48 - hit, 0, 8, 0]
+        for prefill, running in zip(prefills, (2, 2, 1, 1), strict=True):
+            seconds = generator.uniform(0.001, 1.0)
+            rows.append(
+                {
+                    "duration": seconds,
+                    "prefill_tokens": prefill,
+                    "context_tokens": running * hit + pair,
+                    "running": running,
+                }
+            )
+        waits += [rows[-4]["duration"], rows[-4]["duration"], rows[-2]["duration"]]
+    write(tmp_path / "r", *lines, END, num_blocks=600, max_batched_tokens=128)
+    write_steps(tmp_path, rows)
+    return waits
+
+
+def write_steps(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    lines = ({**HEADER, "kind": "steps"}, *rows)
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    (tmp_path / "r" / "steps-0-7-0000.jsonl.gz").write_bytes(gzip.compress(text))
+
+
+def recorded_steps(tmp_path: Path) -> list[dict[str, Any]]:
+    text = gzip.decompress((tmp_path / "r" / "steps-0-7-0000.jsonl.gz").read_bytes())
+    return [json.loads(line) for line in text.splitlines()[1:]]
+
+
+def waits_of(tmp_path: Path, *options: str) -> list[float | None]:
+    path = tmp_path / "lines"
+    succeed("replay", tmp_path / "r", "--quiet", "--per-request", path, *options)
+    lines = [json.loads(line) for line in path.open()][: 3 * NUM_PAIRS]
+    return [line["first_token"] and line["first_token"] - line["arrival"] for line in lines]
+
+
+def test_followed_steps_take_the_time_that_they_took(tmp_path: Path, timed: list[float]) -> None:
+    assert waits_of(tmp_path) == pytest.approx(timed, abs=1e-6)
+    record = replay_json(tmp_path, str(tmp_path / "r"), "--quiet")
+    assert record["settings"]["follows_schedule"]
+    assert record["settings"]["serving"]["as_recorded"]
+    assert (
+        "steps take as long as they took on the server" in succeed("replay", tmp_path / "r").stdout
+    )
+    given = waits_of(
+        tmp_path, "--arrivals", "recorded", "--step-time", "base=1s,prefill=0s,running=0s"
+    )
+    assert given == pytest.approx([1.0] * len(timed), abs=1e-3)
+
+
+def test_other_work_takes_more_or_less_time(tmp_path: Path, timed: list[float]) -> None:
+    """Nothing is hit, so that each prompt after the first pair takes the time of 32 more tokens."""
+    fitted = replay_json(tmp_path, str(tmp_path / "r"), "--quiet")
+    step_time = fitted["settings"]["serving"]["step_time"]
+    per_token = step_time["prefill"] - step_time["context"]
+    longer = [0.0] * 3 + [64 * per_token, 64 * per_token, 32 * per_token] * (NUM_PAIRS - 1)
+    expected = [max(0.0, wait + more) for wait, more in zip(timed, longer, strict=True)]
+    found = waits_of(tmp_path, "--no-enable-prefix-caching")
+    assert found[3:] == pytest.approx(expected[3:], abs=1e-6)
+
+
+@pytest.mark.parametrize("spoil", [lambda rows: rows[:-20], lambda rows: rows[1:] + rows[:1]])
+def test_durations_of_other_steps_show_no_times(
+    tmp_path: Path, timed: list[float], spoil: Any
+) -> None:
+    rows = recorded_steps(tmp_path)
+    write_steps(tmp_path, spoil(rows))
+    assert waits_of(tmp_path) == [None] * len(timed)
+    printed = succeed("replay", tmp_path / "r").stdout
+    assert "no times are shown: the recorded durations are not those of the recorded" in printed
+    write_steps(tmp_path, rows[:-3])
+    assert None not in waits_of(tmp_path), "steps that were in flight when the server was killed"

@@ -144,6 +144,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         "bound": False,
         "model": None,
         "serving": None,
+        "prefix_caching": True,
         "follows_schedule": False,
     }
     assert record["trace"] == {

@@ -7,7 +7,7 @@ import pytest
 from kvoxide.replay.groups import PRESETS, groups_text, parse_groups
 
 from tests.testing.pages import replay_page
-from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
+from tests.testing.traces import kvoxide, line, prompt, replay_json, succeed, write_trace
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -90,3 +90,33 @@ def test_page_and_table_say_what_was_in_force(tmp_path: Path, trace: str, model:
 )
 def test_groups_as_text(text: str) -> None:
     assert groups_text(parse_groups(text).specs) == text
+
+
+def test_a_model_without_prefix_caching_hits_nothing(tmp_path: Path, trace: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "is_encoder_decoder": True}))
+    options = ("--model", tmp_path, "--blocks", "100", "--max-batched-tokens", "8192")
+    record = replay_json(tmp_path, trace, *options)
+    assert (record["settings"]["prefix_caching"], record["settings"]["hit_tokens"]) == (False, None)
+    assert {result["hit_tokens"] for result in record["results"]} == {0}
+    result = record["results"][0]
+    assert (result["requests"], result["rejected_requests"]) == (2, 0)
+    printed = succeed("replay", trace, *options).stdout
+    assert (
+        "vLLM switches prefix caching off by default for this model, so nothing is hit" in printed
+    )
+    assert "; prefix caching off; pool of 100 blocks" in printed
+    wanted = replay_json(tmp_path, trace, *options, "--enable-prefix-caching")
+    assert {result["hit_tokens"] for result in wanted["results"]} == {992}
+
+
+def test_prefix_caching_can_be_switched_off(tmp_path: Path, trace: str, model: str) -> None:
+    off = "--no-enable-prefix-caching"
+    for options in ((), ("--preset", "qwen3-next"), ("--model", model, "--memory", "1GiB")):
+        record = replay_json(tmp_path, trace, *options, off, "--step-time", "base=1ms")
+        assert {result["hit_tokens"] for result in record["results"]} == {0}, options
+        assert {result["rejected_requests"] for result in record["results"]} == {0}
+    lost = replay_json(tmp_path, trace, off)["results"][0]
+    assert lost["evicted_full_share"] == 0.0
+    assert lost["never_cached_share"] == pytest.approx(992 / 2000)
+    done = kvoxide("replay", trace, off, "--bound")
+    assert (done.exit_code, "--bound needs prefix caching" in done.output) == (2, True)

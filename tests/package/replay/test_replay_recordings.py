@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kvoxide._core import TraceError
 from kvoxide.replay.reader import TraceFileError, read_deployment, read_trace
-from kvoxide.replay.serving.step_samples import read_steps
+from kvoxide.replay.step_files import read_steps
 
 from tests.testing.pages import replay_page
 from tests.testing.paths import ROOT

@@ -62,6 +62,7 @@ def test_moments_are_those_of_the_steps(tmp_path: Path, three: str) -> None:
         "instances": 1,
         "router": "round-robin",
         "weights": {},
+        "as_recorded": False,
     }
 
 

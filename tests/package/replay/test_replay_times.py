@@ -50,6 +50,9 @@ def read(tmp_path: Path, content: bytes, **options: str) -> tuple[list[float], l
         ([0, 5, 11], [0.0, 0.005, 0.011], "as milliseconds: 3 requests in 0.011 s"),
         ([0, 40.5, 81], [0.0, 0.0405, 0.081], "--time-unit s reads seconds"),
         ([0, 5_500_000, 11_000_000], [0.0, 5500.0, 11000.0], "--time-unit us reads microseconds"),
+        ([0, 700.25, 9000.5], [0.0, 0.70025, 9.0005], "--time-unit us reads microseconds"),
+        ([0, 98_000.25, 201_000.25], [0.0, 0.098, 0.201], "as microseconds, by their size"),
+        ([0, 98_000_000.5, 2e8], [0.0, 0.098, 0.2], "as nanoseconds, by their size"),
         (["1790000000", "1790000010"], [0.0, 10.0], "seconds since 1970"),
     ],
 )
@@ -69,7 +72,6 @@ def test_a_unit_is_inferred_with_a_note(
         [0, 3000, 6000],
         [0, 0, 0],
         [1790000000125, 1790000003125],
-        [0, 700.25, 9000.5, 60000],
         [5],
     ],
 )
@@ -77,6 +79,17 @@ def test_milliseconds_are_read_without_a_note(tmp_path: Path, times: list[object
     found, said = read(tmp_path, lines(times))
     assert found == [pytest.approx((time - times[0]) / 1000) for time in times]  # type: ignore[operator]
     assert said == []
+
+
+def test_a_dense_load_with_fractions_is_read_by_its_tokens(tmp_path: Path) -> None:
+    """Short requests every 10 s are no load for a server; long ones are."""
+    times: list[object] = [index * 10.125 for index in range(100)]
+    found, (said,) = read(tmp_path, lines(times))
+    assert found[-1] == pytest.approx(99 * 0.010125, abs=1e-6)
+    assert "read as milliseconds: 100 requests in 1 s; --time-unit s reads seconds" in said
+    found, (said,) = read(tmp_path, lines(times, input_length=20_000, hash_ids=[0] * 40))
+    assert found[-1] == 99 * 10.125
+    assert "read as seconds, since they are fractions close together" in said
 
 
 @pytest.mark.parametrize(("unit", "second"), [("s", 1), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)])

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from kvoxide._core import Serving
-from kvoxide.model import hit_tokens
-from kvoxide.replay.comparison import Comparison
+from kvoxide.replay.comparison import Comparison, hits_text
 from kvoxide.replay.execution import Incomplete
 from kvoxide.replay.page.document import Tile
 from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
@@ -36,8 +35,8 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
         found["Answers"] = [file.answers_note]
     if settings.served is not None:
         found["Model"] = settings.served.title.splitlines()
-    hits = f"hits of multiples of {hit_tokens(settings.groups.specs):,} tokens"
-    found["Groups"] = [settings.groups.text, hits]
+
+    found["Groups"] = [settings.groups.text, hits_text(settings.hit_tokens)]
     if settings.left_out:
         found["Left out"] = settings.left_out
     found["Pool"] = [", ".join(f"{size:,}" for size in settings.pool_sizes) + " blocks"]

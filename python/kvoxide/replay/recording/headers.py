@@ -22,7 +22,8 @@ class Deployment:
     """What a server was recorded on. ``groups`` are None where they are of kinds that only vLLM
     knows; ``num_blocks`` is the size of the pool of each of ``num_ranks`` data-parallel ranks.
     What is None was not recorded, or in the case of ``block_size`` left to vLLM. ``rules`` are what
-    the server's scheduler told its manager; ``has_schedule`` is whether its steps were recorded."""
+    the server's scheduler told its manager; ``has_schedule`` is whether its steps were recorded,
+    ``prefix_caching`` whether it cached prefixes."""
 
     vllm: str
     groups: Groups | None
@@ -38,6 +39,7 @@ class Deployment:
     policy: NamedPolicy | None
     rules: Mapping[str, Any] | None
     has_schedule: bool
+    prefix_caching: bool
 
     @property
     def attention_block_size(self) -> int | None:
@@ -138,6 +140,7 @@ def deployment_of(header: Header, num_ranks: int, *, has_schedule: bool) -> Depl
         policy=_policy(header),
         rules=_rules(header),
         has_schedule=has_schedule,
+        prefix_caching=_prefix_caching(header),
     )
 
 
@@ -150,6 +153,14 @@ def _count(header: Header, name: str) -> int:
 
 def _optional_count(header: Header, name: str) -> int | None:
     return None if header.fields.get(name) is None else _count(header, name)
+
+
+def _prefix_caching(header: Header) -> bool:
+    """Recordings without the field are of servers that cached prefixes."""
+    value = header.fields.get("prefix_caching", True)
+    if not isinstance(value, bool):
+        raise _wrong_field(header.path, "prefix_caching", value)
+    return value
 
 
 def _optional_name(header: Header, name: str) -> str | None:

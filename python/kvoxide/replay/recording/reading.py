@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from kvoxide._core import Trace
-from kvoxide.recording_format import REQUESTS, pattern
+from kvoxide._core import ConfigError, Trace
+from kvoxide.recording_format import RECORDING_FIELD, REQUESTS, STEPS, pattern
 from kvoxide.replay.compression import CompressedStreamError
 from kvoxide.replay.recording.headers import (
     Deployment,
@@ -16,6 +16,7 @@ from kvoxide.replay.recording.headers import (
     read_header,
 )
 from kvoxide.replay.recording.parts import Part, read_part
+from kvoxide.replay.step_files import read_steps
 from kvoxide.replay.trace_file import Lines, TraceFile, TraceFileError
 
 
@@ -65,7 +66,8 @@ def read_recording(
     first = min((header.started for header in headers), default=0.0)
     schedulers: list[list[Part]] = []
     by_recording = sorted(headers, key=lambda it: (it.started, it.recording, it.part, it.path))
-    for _, parts in groupby(by_recording, lambda header: header.recording):
+    step_files = _step_files(files)
+    for recording, parts in groupby(by_recording, lambda header: header.recording):
         schedulers.append([])
         for index, header in enumerate(parts):
             if index == 0:
@@ -73,6 +75,7 @@ def read_recording(
                 if header.format > 1:
                     trace.start_schedule()
             schedulers[-1].append(read_part(header, lines, is_first=index == 0))
+        trace.push_durations(_durations(step_files.get(recording, ())))
     if len(trace) == 0:
         raise TraceFileError(f"{name} holds no request; bad lines: {lines.bad_lines}")
     trace.sort_by_arrival()
@@ -89,6 +92,32 @@ def read_recording(
         cut_off,
         notes=_notes(schedulers),
     )
+
+
+def _step_files(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the files of steps in the folders of files of requests, by their recordings."""
+    found: dict[str, list[Path]] = {}
+    for folder in dict.fromkeys(path.parent for path in files):
+        for path in sorted(folder.glob(pattern(STEPS))):
+            try:
+                fields = fields_of(first_line(path)) or {}
+            except (OSError, CompressedStreamError):
+                continue
+            found.setdefault(str(fields.get(RECORDING_FIELD)), []).append(path)
+    return found
+
+
+_MOST_RUNNING = 2**32 - 1
+
+
+def _durations(files: Sequence[Path]) -> list[tuple[float, int]]:
+    """Return how long each step took in seconds and its requests; nothing where a file is damaged,
+    which a fit of step times reports."""
+    try:
+        steps = [step for path in files for step in read_steps(path).tolist()]
+    except ConfigError:
+        return []
+    return [(duration, min(int(running), _MOST_RUNNING)) for duration, _, _, running in steps]
 
 
 def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ class TimeOptions:
             instances=instances,
             router=name,
             weights=weights,
+            as_recorded=self._takes_recorded_times,
         )
 
     def check(self) -> None:
@@ -63,6 +64,11 @@ class TimeOptions:
             raise click.UsageError("--speed needs --arrivals trace")
         if self.step_time is not None and self.fit is not None:
             raise click.UsageError("--step-time and --fit exclude each other")
+
+    @property
+    def _takes_recorded_times(self) -> bool:
+        is_other = self.step_time is not None or (self.fit and not self.fit.is_of_recording)
+        return self.arrivals == RECORDED and not is_other
 
     @property
     def _step_time(self) -> StepTime | None:

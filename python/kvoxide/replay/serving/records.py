@@ -25,6 +25,7 @@ def serving_settings_record(serving: Serving | None, fit: StepFit | None) -> dic
         "instances": serving.instances,
         "router": serving.router,
         "weights": serving.weights,
+        "as_recorded": serving.as_recorded,
     }
 
 

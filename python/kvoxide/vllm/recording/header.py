@@ -51,6 +51,7 @@ def _served_as(scheduler: Any) -> dict[str, Any]:
         "tensor_parallel": parallel.tensor_parallel_size,
         "pipeline_parallel": parallel.pipeline_parallel_size,
         "cache_dtype": str(cache.cache_dtype),
+        "prefix_caching": bool(cache.enable_prefix_caching),
         "given_block_size": cache.block_size if cache.user_specified_block_size else None,
         "max_model_len": scheduler.max_model_len,
         "connector": None if scheduler.connector is None else type(scheduler.connector).__name__,

@@ -26,6 +26,21 @@ impl StepWork {
         self.context_tokens += start;
         self.running += 1;
     }
+
+    /// Adds a request of which `num_new` tokens are computed from `start` on. Behind its prompt, up
+    /// to `most_decoded` tokens are the next one and drafts.
+    pub fn add_part(
+        &mut self,
+        num_prompt_tokens: usize,
+        (start, num_new): (usize, usize),
+        most_decoded: usize,
+    ) {
+        if start < num_prompt_tokens || num_new > most_decoded {
+            self.prefill_tokens += num_new;
+        }
+        self.context_tokens += start;
+        self.running += 1;
+    }
 }
 
 /// The duration of a step in seconds, by its parts.

@@ -64,6 +64,14 @@ impl Times {
         times.last_token = self.now;
     }
 
+    /// Forgets all but the arrivals.
+    pub fn forget(&mut self) {
+        let arrived = self.requests.iter().map(|it| it.arrived);
+        let requests =
+            arrived.map(|arrived| RequestTimes { arrived, ..RequestTimes::default() }).collect();
+        *self = Self { requests, ..Self::new(0) };
+    }
+
     /// Returns the times between tokens.
     pub fn gaps(&self) -> &Histogram<u64> {
         &self.gaps

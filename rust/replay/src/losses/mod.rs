@@ -48,6 +48,8 @@ pub(crate) struct Ledger {
     /// Whether one look-up covers all groups of full attention.
     is_full_one: bool,
     alignment: usize,
+    /// Whether prefixes are cached at all.
+    enable_caching: bool,
 }
 
 impl Ledger {
@@ -63,6 +65,7 @@ impl Ledger {
             is_full_one: specs().zip(specs().skip(1)).all(|(a, b)| a.is_looked_up_with(b)),
             cached,
             alignment: manager.hit_alignment(),
+            enable_caching: manager.config().enable_caching,
         }
     }
 
@@ -123,6 +126,9 @@ impl Ledger {
         let computed = computed / self.alignment * self.alignment;
         if computed <= hit_length {
             return Losses::default();
+        }
+        if !self.enable_caching {
+            return Losses { never_cached: computed - hit_length, ..Losses::default() };
         }
         let furthest = |most: usize, is_cached: &dyn Fn(usize) -> bool| {
             let mut ends = (hit_length + 1..=most).rev().step_by(self.alignment);

@@ -53,6 +53,9 @@ impl<C: Cache> Run<'_, C> {
 
     /// Returns the number of tokens that a request would hit now.
     pub fn hit(&self, request: usize, chain: &HashChain) -> Result<usize, Stopped> {
+        if !self.settings.enable_caching {
+            return Ok(0);
+        }
         let num_tokens = self.trace.requests()[request].prompt.len();
         let view = RequestView::new(request as u64, chain.window(), num_tokens);
         Ok(self.cache.cached_length(&view)?)

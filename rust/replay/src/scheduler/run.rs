@@ -338,6 +338,7 @@ impl<'a, C: Cache> Run<'a, C> {
             Some(ActiveRequest {
                 expected_hit,
                 ..ActiveRequest::new(arrival.request, request, chain)
+                    .with_caching(self.settings.enable_caching)
             })
         })
     }

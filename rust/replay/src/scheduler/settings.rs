@@ -24,6 +24,8 @@ pub struct Settings {
     pub has_bound: bool,
     /// Whether requests run in the same steps as in the trace's recorded schedules.
     pub follows_schedule: bool,
+    /// Whether prefixes are cached.
+    pub enable_caching: bool,
     /// The rules of the recorded server; `None` for the usual rules.
     pub rules: Option<Rules>,
 }
@@ -73,6 +75,11 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// The most tokens of a request in a decode step.
+    pub fn most_decoded(rules: Option<&Self>) -> usize {
+        1 + rules.map_or(0, |rules| rules.num_spec_tokens)
+    }
+
     /// Returns whether blocks of generated tokens are cached with the output, and not with the
     /// step.
     pub fn caches_late(&self) -> bool {

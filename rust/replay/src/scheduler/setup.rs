@@ -39,6 +39,10 @@ impl<'a> Setup<'a> {
             let message = "concurrency and max_batched_tokens must be at least 1";
             return Err(Error::Config(message.into()));
         }
+        if settings.has_bound && !settings.enable_caching {
+            let message = "a bound is found for a pool with prefix caching";
+            return Err(Error::Config(message.into()));
+        }
         let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();
         let longest = longest.unwrap_or(1).max(1);
         let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
@@ -48,6 +52,7 @@ impl<'a> Setup<'a> {
         let config = ManagerConfig {
             max_in_flight_tokens: Some(settings.max_batched_tokens),
             policy: settings.policy.clone(),
+            enable_caching: settings.enable_caching,
             ..ManagerConfig::new(
                 num_blocks.unwrap_or(usize::from(u16::MAX)),
                 settings.groups.clone(),

@@ -31,6 +31,9 @@ pub struct Serving {
     pub instances: usize,
     /// The rule that chooses an instance for a request.
     pub routing: Routing,
+    /// Whether recorded steps that are followed take the time that they took on the server. The
+    /// modelled duration then says only how much longer or shorter other work takes.
+    pub as_recorded: bool,
 }
 
 /// The most instances.
@@ -40,12 +43,12 @@ impl Serving {
     /// Returns the settings for one instance with default step times.
     pub fn one(arrivals: Arrivals) -> Self {
         let (step_time, routing) = (StepTime::default(), Routing::RoundRobin);
-        Self { step_time, arrivals, instances: 1, routing }
+        Self { step_time, arrivals, instances: 1, routing, as_recorded: false }
     }
 
     /// Checks the settings.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { step_time, arrivals, instances, routing } = self;
+        let Self { step_time, arrivals, instances, routing, .. } = self;
         step_time.check()?;
         arrivals.check()?;
         routing.check()?;
@@ -90,7 +93,7 @@ fn replay<C: Cache>(
     let runs = (0..serving.instances).map(|_| Ok(setup.run(cache()?)));
     let runs = runs.collect::<Result<Vec<_>, Error>>()?;
     if setup.follows_schedule() {
-        return recorded::follow(trace, serving.step_time, runs, bounded);
+        return recorded::follow(trace, serving, runs, bounded);
     }
     Fleet::new(trace, serving, runs, concurrency)?.finish(bounded)
 }

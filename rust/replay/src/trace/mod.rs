@@ -23,7 +23,9 @@ pub use ids::HashIds;
 pub use prompt::Prompt;
 pub use reader::{FormatDetails, Reader};
 pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait};
-pub use schedule::{Event as ScheduleEvent, Preempted, Recorded, ResetBefore, Schedule, Scheduled};
+pub use schedule::{
+    Event as ScheduleEvent, Preempted, Recorded, ResetBefore, Schedule, Scheduled, StepDuration,
+};
 pub use times::Unit;
 
 use crate::conversation::Conversation;
@@ -110,7 +112,7 @@ impl Trace {
     pub fn start_schedule(&mut self) {
         let Part { delay, instance, .. } = self.part;
         let instance = instance.unwrap_or(0);
-        self.schedules.push(Schedule { instance, start: delay, events: Vec::new() });
+        self.schedules.push(Schedule { instance, start: delay, ..Schedule::default() });
     }
 
     /// Adds a line of a schedule to that of the current part.
@@ -118,6 +120,13 @@ impl Trace {
         match self.schedules.last_mut() {
             Some(schedule) => schedule.push_line(line),
             None => Err(wrong("schedule", "is in a part without a schedule".into())),
+        }
+    }
+
+    /// Adds the durations of the next steps of the current part's schedule.
+    pub fn push_durations(&mut self, durations: impl IntoIterator<Item = StepDuration>) {
+        if let Some(schedule) = self.schedules.last_mut() {
+            schedule.durations.extend(durations);
         }
     }
 

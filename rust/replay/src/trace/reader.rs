@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::dialect::{
-    AIPERF, COLUMNS, ColumnsError, Dialect, Form, Header, MOONCAKE, Role, Roles, Table, paths,
-    report_of_columns, roles_of, unknown,
+    AIPERF, COLUMNS, ColumnsError, Dialect, Form, Header, MOONCAKE, Role, Roles, Table, is_plain,
+    paths, report_of_columns, roles_of, unknown,
 };
 use super::fields::{Fields, LineError, wrong};
 use super::reading::Reading;
@@ -241,6 +241,9 @@ impl Reader {
         fields: &Fields,
     ) -> Result<&'static Dialect, LineError> {
         let Some(lines) = dialect.lines() else { return Ok(dialect) };
+        if dialect.name == MOONCAKE.name && is_plain(fields) {
+            return Ok(dialect);
+        }
         let is_new = |name: &&String| !lines.has_field(name) && !self.reading.is_unused(name);
         let Some(first) = fields.keys().find(is_new) else { return Ok(dialect) };
         let new: Vec<_> = fields.keys().filter(is_new).collect();

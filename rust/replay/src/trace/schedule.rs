@@ -17,6 +17,17 @@ pub struct Schedule {
     pub start: u64,
     /// What happened, in order.
     pub events: Vec<Event>,
+    /// How long each step with tokens took, in order; empty if that was not recorded.
+    pub durations: Vec<StepDuration>,
+}
+
+/// The duration of a step, from the end of the one before if requests were left then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepDuration {
+    /// Nanoseconds.
+    pub nanoseconds: u64,
+    /// Requests that had tokens in the step.
+    pub running: u32,
 }
 
 /// One event of a scheduler. Requests are named by the numbers that the recording gave them.

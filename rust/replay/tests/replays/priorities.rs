@@ -27,6 +27,7 @@ fn hits(policy: Policy, priority: Option<RetentionPriority>) -> Vec<Option<usize
         report_from: 0,
         has_bound: false,
         follows_schedule: false,
+        enable_caching: true,
         rules: None,
     };
     let report = run(&trace, &settings, &Control::default()).expect("settings that can work");

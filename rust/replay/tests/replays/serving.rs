@@ -21,6 +21,7 @@ fn serving() -> Serving {
         arrivals: Arrivals::Trace { speed: 1.0 },
         instances: 1,
         routing: Routing::RoundRobin,
+        as_recorded: false,
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Follower<'a, C> {
     victims: VecDeque<usize>,
     /// Steps with tokens so far.
     num_steps: usize,
+    /// The work of the server's step that is played.
+    server_work: StepWork,
     /// Steps whose output the server does not know when it schedules the next one.
     num_in_flight: usize,
 }
@@ -63,6 +65,7 @@ impl<'a, C: Cache> Follower<'a, C> {
             parked: HashMap::new(),
             victims: VecDeque::new(),
             num_steps: 0,
+            server_work: StepWork::default(),
             num_in_flight: 0,
         }
     }
@@ -98,6 +101,7 @@ impl<'a, C: Cache> Follower<'a, C> {
                 &ScheduleEvent::Ended(number) => self.note_ended(number),
             }
         }
+        self.server_work = StepWork::default();
         self.running.clear();
         self.positions.values_mut().for_each(|position| position.has_ended = true);
         while !(self.run.running.is_empty() && self.due.is_empty()) {
@@ -107,6 +111,11 @@ impl<'a, C: Cache> Follower<'a, C> {
         self.parked.clear();
         self.positions.clear();
         Ok(())
+    }
+
+    /// The work of the server's step that is played; none once its schedule has ended.
+    pub(crate) fn server_work(&self) -> &StepWork {
+        &self.server_work
     }
 
     /// Allocates the blocks of a step and computes it.

@@ -4,6 +4,7 @@ use super::Follower;
 use super::position::Position;
 use crate::active_request::ActiveRequest;
 use crate::cache::Cache;
+use crate::clock::StepWork;
 use crate::scheduler::settings::Rules;
 use crate::trace::{Preempted, Scheduled};
 
@@ -36,15 +37,19 @@ impl<C: Cache> Follower<'_, C> {
 
     /// Notes the tokens of a step that has any, for the time in which it is in flight.
     pub(super) fn count_step(&mut self) {
-        let mut has_tokens = false;
+        let most_decoded = Rules::most_decoded(self.run.settings.rules.as_ref());
+        let mut work = StepWork::default();
         for index in &self.running {
             let Some(position) = self.positions.get_mut(index) else { continue };
             if position.end > position.start {
-                has_tokens = true;
-                position.latest.push_back((self.num_steps, position.end - position.start));
+                let num_new = position.end - position.start;
+                position.latest.push_back((self.num_steps, num_new));
+                let num_prompt_tokens = self.run.trace.requests()[*index].prompt.len();
+                work.add_part(num_prompt_tokens, (position.start, num_new), most_decoded);
             }
         }
-        self.num_steps += usize::from(has_tokens);
+        self.num_steps += usize::from(work.running > 0);
+        self.server_work = work;
     }
 
     /// Lets a request wait for its blocks, unless it runs.
@@ -58,7 +63,8 @@ impl<C: Cache> Follower<'_, C> {
             let request = &self.run.trace.requests()[index];
             self.run.cache.arrives(index as u64, request.arrival, request.priority);
             let chain = self.run.hashes(index);
-            self.due.push_back(ActiveRequest::new(index, request, chain));
+            let request = ActiveRequest::new(index, request, chain);
+            self.due.push_back(request.with_caching(self.run.settings.enable_caching));
         }
     }
 

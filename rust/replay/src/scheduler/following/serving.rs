@@ -8,7 +8,7 @@ use crate::active_request::ActiveRequest;
 use crate::cache::{Cache, Hit, Slots};
 use crate::chunks::Chunks;
 use crate::scheduler::run::chunk;
-use crate::scheduler::settings::Stopped;
+use crate::scheduler::settings::{Rules, Stopped};
 use crate::scheduler::step_clock::StepClock;
 
 impl<C: Cache> Follower<'_, C> {
@@ -116,7 +116,8 @@ impl<C: Cache> Follower<'_, C> {
         let fits = skips
             || step.time(&mut run.report.schedule, || run.cache.allocate(&view, slots, None))?;
         if fits {
-            run.work.add(&view, start, num_new);
+            let most_decoded = Rules::most_decoded(run.settings.rules.as_ref());
+            run.work.add_part(request.num_prompt_tokens, (start, num_new), most_decoded);
         }
         if !fits || skips {
             return Ok(fits);

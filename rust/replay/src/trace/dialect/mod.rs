@@ -32,7 +32,7 @@ pub use aiperf::AIPERF;
 pub use columns::{COLUMNS, ColumnsError, roles_of};
 pub use events::connect;
 pub use guess::{paths, unknown};
-pub use mooncake::MOONCAKE;
+pub use mooncake::{MOONCAKE, is_plain};
 pub use records::{Records, Role, Roles};
 pub use reports::{Report, of_columns as report_of_columns};
 pub use tables::{Header, Table};

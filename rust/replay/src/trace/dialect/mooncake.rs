@@ -3,7 +3,7 @@
 //! Source: <https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release/traces>
 
 use super::records::{LOG, Records, Role};
-use super::rows::{IN_MILLISECONDS, ROW_FIELDS, priority, request};
+use super::rows::{IN_MILLISECONDS, ROW_FIELDS, plain_request, priority, request};
 use serde_json::Value;
 
 use super::aiperf::TEXTS;
@@ -51,6 +51,14 @@ const CORE: [&str; 4] = ["input_length", "output_length", "hash_ids", "prompt_to
 const OTHER_LENGTHS: [&str; 2] = ["input_tokens", "output_tokens"];
 const OTHER_FIELDS: [&str; 5] = ["timestamp", "created_time", "delay", "delay_ms", "wait_for"];
 
+/// The fields of Mooncake's own lines, in the order of their names.
+const OWN: [&str; 4] = ["hash_ids", "input_length", "output_length", "timestamp"];
+
+/// Whether a line has these fields and no others. Then no other field has to be looked for.
+pub fn is_plain(fields: &Fields) -> bool {
+    fields.len() == OWN.len() && fields.keys().zip(OWN).all(|(name, own)| name == own)
+}
+
 /// Whether a line has what only Mooncake's lines and those that extend them have.
 pub fn is_row(fields: &Fields) -> bool {
     let has = |name: &str| fields.contains_key(name);
@@ -90,6 +98,11 @@ pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
 
 /// Reads a line whose time is a number on this scale.
 pub fn read_with(fields: &Fields, scale: Scale, reading: &mut Reading) -> Result<(), LineError> {
+    if is_plain(fields) {
+        let request = plain_request(fields, scale, reading)?;
+        reading.requests.push(request);
+        return Ok(());
+    }
     let mut request = request(fields, scale, reading)?;
     request.priority = priority(fields)?;
     reading.has_priorities |= request.priority.is_some();

@@ -63,6 +63,19 @@ pub fn request(
     request_of(fields, field(fields, "hash_ids"), scale, reading)
 }
 
+/// Returns the request of a row that has no field in addition to Mooncake's four.
+pub fn plain_request(
+    fields: &Fields,
+    scale: Scale,
+    reading: &mut Reading,
+) -> Result<TraceRequest, LineError> {
+    let output_length = output_length(fields);
+    let (length, hash_ids) = length_and_ids(fields, field(fields, "hash_ids"), reading)?;
+    let prompt = prompt_of(length, hash_ids, None);
+    let request = TraceRequest::of_prompt(prompt, output_length?);
+    Ok(TraceRequest { arrival: arrival(fields, scale, reading)?, ..request })
+}
+
 /// Returns the request of a row with these ids.
 pub fn request_of(
     fields: &Fields,
@@ -161,12 +174,7 @@ fn prompt(
     if let Some(tokens) = fields.get("prompt_token_ids") {
         return tokens_prompt(tokens);
     }
-    let missing = || wrong("input_length", "is missing".into());
-    let length = length(find(fields, "input_length").ok_or_else(missing)?, "input_length", 1)?;
-    let mut hash_ids = prompt_ids(hash_ids?, "hash_ids", length, reading)?;
-    if hash_ids.is_empty() {
-        reading.note("prompts without ids share nothing: none of their tokens is hit");
-    }
+    let (length, mut hash_ids) = length_and_ids(fields, hash_ids, reading)?;
     let mut num_output_ids = None;
     if let Some(output) = given(fields, "output_hash_ids") {
         let output = ids(output, "output_hash_ids", reading)?;
@@ -183,7 +191,26 @@ fn prompt(
         num_output_ids = Some(output.len());
         hash_ids.extend(output);
     }
-    Ok(Prompt::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids })
+    Ok(prompt_of(length, hash_ids, num_output_ids))
+}
+
+/// Returns the length and the ids of a prompt.
+fn length_and_ids(
+    fields: &Fields,
+    hash_ids: Result<&Value, LineError>,
+    reading: &mut Reading,
+) -> Result<(usize, Vec<i64>), LineError> {
+    let missing = || wrong("input_length", "is missing".into());
+    let length = length(find(fields, "input_length").ok_or_else(missing)?, "input_length", 1)?;
+    let hash_ids = prompt_ids(hash_ids?, "hash_ids", length, reading)?;
+    if hash_ids.is_empty() {
+        reading.note("prompts without ids share nothing: none of their tokens is hit");
+    }
+    Ok((length, hash_ids))
+}
+
+fn prompt_of(length: usize, hash_ids: Vec<i64>, num_output_ids: Option<usize>) -> Prompt {
+    Prompt::HashIds { length, hash_ids: hash_ids.into_iter().collect(), num_output_ids }
 }
 
 /// Returns the ids of a prompt.

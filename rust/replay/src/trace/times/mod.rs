@@ -14,6 +14,14 @@ pub use unit::Unit;
 const CLOSE: f64 = 20.0;
 const SHORT: f64 = 3600.0;
 const VERY_CLOSE: f64 = 0.5;
+/// At this many units or more between requests they are milliseconds if at least this many requests
+/// would otherwise be a load of fewer tokens per second than any server is sized for.
+const FAST: f64 = 8.0;
+const FEW_REQUESTS: usize = 20;
+const FEW_TOKENS: f64 = 200.0;
+/// Seconds between requests on average from which times with fractions have a smaller unit than
+/// milliseconds.
+const SLOW: f64 = 60.0;
 /// Seconds between requests on average that deserve a note: fewer, and more.
 const DENSE: f64 = 0.05;
 const DENSE_WITH_FRACTIONS: f64 = 1.0;
@@ -62,6 +70,18 @@ enum Judgement {
     Doubtful(Unit, Unit),
 }
 
+/// How numbers that do not count from 1970 lie.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    count: usize,
+    /// The average distance between neighbours.
+    gap: f64,
+    span: f64,
+    has_fractions: bool,
+    /// The tokens of all requests, 0 if they are not known.
+    num_tokens: usize,
+}
+
 impl Times {
     /// Return the microseconds of a number that is the time of a request. Until
     /// [`settle`](Self::settle), numbers without a sure unit have the default one.
@@ -107,7 +127,8 @@ impl Times {
         if std::mem::replace(&mut self.is_settled, true) {
             return false;
         }
-        let judgement = self.judgement();
+        let tokens = requests.iter().map(|it| it.prompt.len() + it.output_length);
+        let judgement = self.judgement(tokens.sum());
         if let Some(judgement) = judgement {
             for &(index, time) in &self.numbers {
                 let unit = Some(judgement.unit(time)).filter(|&unit| Some(unit) != self.default);
@@ -139,7 +160,7 @@ impl Times {
     }
 
     /// Return what the numbers are; `None` if there are none.
-    fn judgement(&self) -> Option<Judgement> {
+    fn judgement(&self, num_tokens: usize) -> Option<Judgement> {
         let default = self.default?;
         if self.given.is_some() || self.numbers.len() < 2 {
             return Some(Judgement::Plain(default));
@@ -166,8 +187,9 @@ impl Times {
                 return Some(Judgement::Several);
             }
         }
-        let gap = (most - least) / (self.numbers.len() - 1) as f64;
-        Some(of_gap(gap, most - least, has_fractions, default))
+        let (count, span) = (self.numbers.len(), most - least);
+        let gap = span / (count - 1) as f64;
+        Some(Spread { count, gap, span, has_fractions, num_tokens }.judgement(default))
     }
 
     fn note_of_given(&self) -> Option<String> {
@@ -193,30 +215,58 @@ impl Times {
     }
 }
 
-/// Return what numbers are that do not count from 1970, by the average gap between them and their
-/// span.
-fn of_gap(gap: f64, span: f64, has_fractions: bool, default: Unit) -> Judgement {
-    let seconds = gap / default.per_second();
-    if gap == 0.0 {
-        return Judgement::Plain(default);
-    }
-    let is_in_seconds = (gap < CLOSE && span <= SHORT) || gap < VERY_CLOSE;
-    if default != Unit::Seconds && has_fractions && is_in_seconds {
-        return Judgement::Fractions;
-    }
-    if seconds > SENSELESS {
-        let is_sensible = |unit: &Unit| (1e-3..SPARSE).contains(&(gap / unit.per_second()));
-        let mut sensible = Unit::ALL.into_iter().filter(is_sensible);
-        if let (Some(unit), None) = (sensible.next(), sensible.next()) {
+impl Spread {
+    /// Return what the numbers are.
+    fn judgement(&self, default: Unit) -> Judgement {
+        let seconds = self.gap / default.per_second();
+        if self.gap == 0.0 {
+            return Judgement::Plain(default);
+        }
+        let may_be_seconds = default != Unit::Seconds && self.has_fractions;
+        if may_be_seconds && self.are_close() && !self.is_idle_in_seconds() {
+            return Judgement::Fractions;
+        }
+        if let Some(unit) = self.smaller_unit(seconds, default) {
             return Judgement::Apart(unit);
         }
+        let dense = if self.has_fractions { DENSE_WITH_FRACTIONS } else { DENSE };
+        // Milliseconds of formats that have them are integers.
+        let sparse = if self.has_fractions { DENSE_WITH_FRACTIONS } else { SPARSE };
+        match default {
+            Unit::Milliseconds if seconds < dense => Judgement::Doubtful(default, Unit::Seconds),
+            Unit::Milliseconds if seconds > sparse => {
+                Judgement::Doubtful(default, Unit::Microseconds)
+            }
+            Unit::Seconds if seconds > SPARSE => Judgement::Doubtful(default, Unit::Milliseconds),
+            _ => Judgement::Plain(default),
+        }
     }
-    let dense = if has_fractions { DENSE_WITH_FRACTIONS } else { DENSE };
-    match default {
-        Unit::Milliseconds if seconds < dense => Judgement::Doubtful(default, Unit::Seconds),
-        Unit::Milliseconds if seconds > SPARSE => Judgement::Doubtful(default, Unit::Microseconds),
-        Unit::Seconds if seconds > SPARSE => Judgement::Doubtful(default, Unit::Milliseconds),
-        _ => Judgement::Plain(default),
+
+    /// Whether numbers are as close together as seconds are.
+    fn are_close(&self) -> bool {
+        (self.gap < CLOSE && self.span <= SHORT) || self.gap < VERY_CLOSE
+    }
+
+    /// Whether, in seconds, the requests would be next to no load.
+    fn is_idle_in_seconds(&self) -> bool {
+        let tokens_per_second = self.num_tokens as f64 / self.span;
+        let is_known = self.num_tokens > 0 && self.count >= FEW_REQUESTS;
+        is_known && self.gap >= FAST && tokens_per_second < FEW_TOKENS
+    }
+
+    /// Return the smaller unit that numbers have if in the default one they are too far apart.
+    fn smaller_unit(&self, seconds: f64, default: Unit) -> Option<Unit> {
+        let has_gap = |range: std::ops::Range<f64>| {
+            move |unit: &Unit| range.contains(&(self.gap / unit.per_second()))
+        };
+        if self.has_fractions {
+            let most = if default == Unit::Seconds { SENSELESS } else { SLOW };
+            let is_sensible = has_gap(1e-3..SLOW);
+            return Unit::ALL.into_iter().filter(|_| seconds > most).find(is_sensible);
+        }
+        let mut sensible = Unit::ALL.into_iter().filter(has_gap(1e-3..SPARSE));
+        let only = sensible.next().filter(|_| sensible.next().is_none());
+        only.filter(|_| seconds > SENSELESS)
     }
 }
 
@@ -285,7 +335,7 @@ mod tests {
         for (index, &time) in numbers.iter().enumerate() {
             times.number(index, time, Scale::Default(default));
         }
-        times.judgement()
+        times.judgement(0)
     }
 
     #[test]
@@ -296,7 +346,10 @@ mod tests {
             (&[0.0, 3000.0, 6000.0], Plain(Milliseconds)),
             (&[0.0, 0.0], Plain(Milliseconds)),
             (&[0.0], Plain(Milliseconds)),
-            (&[0.0, 700.25, 1500.5, 9000.0], Plain(Milliseconds)),
+            (&[0.0, 700.25, 1500.5, 9000.0], Doubtful(Milliseconds, Microseconds)),
+            (&[0.0, 100_250.5, 210_000.0], Apart(Microseconds)),
+            (&[0.0, 5.5e6 + 0.5, 11e6], Apart(Microseconds)),
+            (&[0.0, 1e8 + 0.5, 2e8], Apart(Nanoseconds)),
             (&[0.0, 1.79e9, 1.79e9 + 5.0], Doubtful(Milliseconds, Seconds)),
             (&[0.0, 2e9, 5e9], Apart(Nanoseconds)),
             (&[1.79e12, 1.79e12 + 5.0], Plain(Milliseconds)),
@@ -317,6 +370,8 @@ mod tests {
         }
         let in_seconds: &[(&[f64], Judgement)] = &[
             (&[0.0, 0.25], Plain(Seconds)),
+            (&[0.0, 99.5], Plain(Seconds)),
+            (&[0.0, 1e5 + 0.5], Apart(Microseconds)),
             (&[1.79e9, 1.79e9 + 1.0], Plain(Seconds)),
             (&[1.79e12, 1.79e12 + 1.0], Since1970(Milliseconds)),
             (&[0.0, 5000.0, 9000.0], Doubtful(Seconds, Milliseconds)),
@@ -344,11 +399,29 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_no_server_is_sized_for_is_in_milliseconds() {
+        let judged_of = |gap: f64, count: u32, num_tokens: usize| {
+            let mut times = Times::default();
+            for index in 0..count {
+                let time = f64::from(index) * gap + 0.25;
+                times.number(index as usize, time, Scale::Default(Unit::Milliseconds));
+            }
+            times.judgement(num_tokens)
+        };
+        let stays = Some(Judgement::Doubtful(Unit::Milliseconds, Unit::Seconds));
+        assert_eq!(judged_of(10.1, 200, 200 * 600), stays);
+        for (gap, count, each) in [(10.1, 200, 20_000), (10.1, 10, 600), (2.5, 200, 300)] {
+            let found = judged_of(gap, count, count as usize * each);
+            assert_eq!(found, Some(Judgement::Fractions), "{count} requests, {gap} apart");
+        }
+    }
+
+    #[test]
     fn a_given_unit_is_not_inferred() {
         let mut times = Times { given: Some(Unit::Microseconds), ..Times::default() };
         times.number(0, 0.5, Scale::Default(Unit::Milliseconds));
         times.number(1, 1.79e9, Scale::Default(Unit::Milliseconds));
-        assert_eq!(times.judgement(), Some(Judgement::Plain(Unit::Microseconds)));
+        assert_eq!(times.judgement(0), Some(Judgement::Plain(Unit::Microseconds)));
         times.settle(&mut []);
         assert!(times.notes().is_empty());
         let mut sure = Times { given: Some(Unit::Microseconds), ..Times::default() };
