@@ -390,3 +390,35 @@ def test_durations_of_other_steps_show_no_times(
     assert "no times are shown: the recorded durations are not those of the recorded" in printed
     write_steps(tmp_path, rows[:-3])
     assert None not in waits_of(tmp_path), "steps that were in flight when the server was killed"
+
+
+def test_a_recording_says_whether_its_server_cached_prefixes(tmp_path: Path) -> None:
+    """A server with a connector and without prefix caching is recorded too."""
+    write(tmp_path / "r", *PLAIN, prefix_caching=False)
+    assert hits(tmp_path) == 0
+    assert hits(tmp_path, "--arrivals", "trace") == 0
+    assert hits(tmp_path, "--enable-prefix-caching") == 32
+    write(tmp_path / "r", *PLAIN, prefix_caching=True)
+    assert hits(tmp_path) == 32
+    assert hits(tmp_path, "--no-enable-prefix-caching") == 0
+    write(tmp_path / "r", *PLAIN, prefix_caching="yes")
+    done = kvoxide("replay", tmp_path / "r")
+    assert done.exit_code == 1
+    assert "the header's field 'prefix_caching' is 'yes'" in done.output
+
+
+def test_the_server_decides_where_the_class_has_no_prefix_caching(tmp_path: Path) -> None:
+    llama = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "hidden_size": 64,
+        "num_attention_heads": 1,
+        "max_position_embeddings": 64,
+        "is_encoder_decoder": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(llama))
+    write(tmp_path / "r", *PLAIN, max_model_len=64)
+    options = ("--model", str(tmp_path), "--blocks", "60", "--arrivals", "trace")
+    assert hits(tmp_path, *options) == 32
+    assert hits(tmp_path, *options, "--no-enable-prefix-caching") == 0
