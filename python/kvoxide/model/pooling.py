@@ -29,7 +29,7 @@ class Pooling:
 
     @property
     def reuses_prefixes(self) -> bool:
-        """Whether vLLM caches prefixes with this pooling unless it is told otherwise."""
+        """Whether vLLM caches prefixes with this pooling by default."""
         return not any(kind in _WITHOUT_REUSE for kind in self.kinds)
 
 

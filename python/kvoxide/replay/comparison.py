@@ -206,7 +206,7 @@ def compare(
 
 
 def hits_text(tokens: int | None) -> str:
-    """Which hits are possible, where they are of multiples of ``tokens``."""
+    """Return a text on possible hits, whose lengths are multiples of ``tokens``."""
     return "prefix caching off" if tokens is None else f"hits of multiples of {tokens:,} tokens"
 
 

@@ -46,8 +46,8 @@ _RECORDED_TIMES: Final = (
     "steps take as long as they took on the server; step times are only for work that differs"
 )
 _NO_TIMES: Final = (
-    "no times are shown: the recorded durations are not those of the recorded steps, as where files"
-    " are missing; --arrivals trace models the times"
+    "no times are shown: the recorded durations do not match the recorded steps, perhaps because"
+    " files are missing; --arrivals trace models the times"
 )
 
 
