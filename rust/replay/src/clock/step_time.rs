@@ -27,8 +27,8 @@ impl StepWork {
         self.running += 1;
     }
 
-    /// Adds a request of which `num_new` tokens are computed from `start` on. Behind its prompt, up
-    /// to `most_decoded` tokens are the next one and drafts.
+    /// Adds a request that computes `num_new` tokens from `start` on. After its prompt, up to
+    /// `most_decoded` tokens are the next token and drafts.
     pub fn add_part(
         &mut self,
         num_prompt_tokens: usize,

@@ -22,7 +22,7 @@ struct StepClock<'a> {
     recorded: Option<&'a [StepDuration]>,
     /// Steps of the schedule without a recorded duration.
     num_missing: usize,
-    /// Whether recorded durations are of other steps than those of the schedule.
+    /// Whether recorded durations belong to other steps than the schedule's.
     differs: bool,
 }
 
@@ -46,7 +46,7 @@ impl StepClock<'_> {
         (step.nanoseconds + modelled).saturating_sub(self.step_time.of(there))
     }
 
-    /// Whether the durations were those of the steps.
+    /// Returns whether the durations matched the steps.
     fn is_right(&self) -> bool {
         let has_left = self.recorded.is_some_and(|left| !left.is_empty());
         !self.differs && !has_left && self.num_missing <= MOST_IN_FLIGHT
