@@ -1087,9 +1087,9 @@ class Simulation:
         """Run to the end with the GIL released.
 
         Raises :class:`ConfigError` for a pool too small for the null block and one block, and for a
-        bound of several instances or without prefix caching. If the trace's times are played, also raises it for a request
-        without a time of arrival, and for a request that waits for one that never comes. Raises
-        KeyboardInterrupt if :meth:`cancel` was called.
+        bound of several instances or without prefix caching. If the trace's times are played, also
+        raises it for a request without a time of arrival, and for a request that waits for one that
+        never comes. Raises KeyboardInterrupt if :meth:`cancel` was called.
         """
     def cancel(self) -> None:
         """Stop a run in another thread at its next step."""
