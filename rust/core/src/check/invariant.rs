@@ -72,7 +72,7 @@ fn check_lists(pool: &BlockPool) -> Result<(), String> {
     let counted = pool.eviction.num_listed();
     let linked = pool.listed_blocks().take(pool.num_blocks() + 1).count();
     ensure(linked == counted, || {
-        format!("the adaptive order counts {counted} blocks and links {linked}")
+        format!("the eviction policy counts {counted} blocks and lists {linked}")
     })
 }
 

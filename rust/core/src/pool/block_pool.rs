@@ -3,6 +3,7 @@
 use super::blocks::{Blocks, FullBlocks, KeyLayout, MAX_REFERENCES};
 use super::eviction::adaptive::{Adaptive, AdaptiveConfig};
 use super::eviction::by_hand::ByHand;
+use super::eviction::policy::EvictionPolicy;
 use super::eviction::queue::{QueueEnd, RecycleOrder};
 use super::eviction::{Eviction, EvictionHints};
 use super::index::PrefixIndex;
@@ -51,6 +52,19 @@ impl BlockPool {
             withheld: 0,
             by_hand: ByHand::default(),
         })
+    }
+
+    /// Evicts by a policy from outside this crate in place of the default one. Returns
+    /// [`Error::Config`] if a block is cached already or adaptive retention is in force.
+    pub fn evict_by(&mut self, policy: Box<dyn EvictionPolicy>) -> Result<()> {
+        if self.index.num_keys() > 0 {
+            return Err(Error::Config(
+                "the pool has cached blocks, which the eviction policy does not know; give the \
+                 policy to a new pool"
+                    .into(),
+            ));
+        }
+        self.eviction.evict_by(policy)
     }
 
     /// Starts to record observations.
@@ -397,9 +411,14 @@ impl BlockPool {
         self.eviction.queue().pinned.len()
     }
 
-    /// Returns the free cached blocks of the adaptive policy, in no particular order.
+    /// Returns the free cached blocks of a policy other than the default, in no particular order.
     pub fn listed_blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.eviction.listed_blocks(&self.blocks)
+    }
+
+    /// Whether a block is one of [`Self::listed_blocks`].
+    pub fn is_listed(&self, block: BlockId) -> bool {
+        self.eviction.is_listed(&self.blocks, block)
     }
 
     /// Returns the blocks that are evicted last, because a running request can come back to them.

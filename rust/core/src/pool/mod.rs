@@ -5,7 +5,7 @@
 //! Between calls, these rules hold:
 //!
 //! - Every block but the null block is in exactly one place: in use (it has references), in the
-//!   free queue, in the pinned tier, or in a list of the adaptive policy.
+//!   free queue, in the pinned tier, or in a list of another policy.
 //! - The index finds exactly the keys that blocks have.
 //! - Pinned blocks are cached.
 
@@ -34,6 +34,7 @@ pub use eviction::adaptive::{
     ScoringFunction, ValueLevel,
 };
 pub use eviction::by_hand::ByHand;
+pub use eviction::policy::EvictionPolicy;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use index::{AliasKeys, PrefixIndex, RemovalLog};

@@ -304,10 +304,8 @@ impl VllmState {
         self.changes.add();
         let pool = self.core.pool_mut();
         pool.remove_keys_silently(block);
-        if pool.blocks().is_pinned(block)
-            || pool.adaptive().is_some_and(|order| order.is_listed(block))
-        {
-            // Only cached blocks may stay in the pinned tier and in adaptive order.
+        if pool.blocks().is_pinned(block) || pool.is_listed(block) {
+            // Only cached blocks may stay in the pinned tier and in the order of a policy.
             pool.evict([block]);
         }
     }

@@ -1,5 +1,6 @@
 //! Which free block is evicted next: the free queue and the pinned tier of vLLM ([`queue`]), with
-//! kvoxide's own policy the ranked lists of free cached blocks too ([`adaptive`]).
+//! kvoxide's own policy the ranked lists of free cached blocks too ([`adaptive`]). A policy from
+//! outside this crate orders free cached blocks one at a time ([`policy`]).
 //!
 //! A policy adds and drops references too. It does so for many blocks at once, and finds out on the
 //! way which of them become free or are no longer free.
@@ -7,14 +8,17 @@
 pub(crate) mod by_hand;
 
 pub(crate) mod adaptive;
+pub(crate) mod policy;
 pub(crate) mod priority;
 pub(crate) mod queue;
 
 use adaptive::{Adaptive, AdaptiveConfig, ValueLevel};
+use policy::{EvictionPolicy, Ordered};
 use priority::EffectivePriority;
 use queue::{Queue, RecycleOrder};
 
 use crate::block::{BlockId, CacheKey};
+use crate::error::{Error, Result};
 use crate::pool::blocks::{Blocks, FullBlocks, ListSpan};
 
 /// The policy by which a pool evicts, and the free blocks in its order.
@@ -22,6 +26,7 @@ use crate::pool::blocks::{Blocks, FullBlocks, ListSpan};
 pub(crate) enum Eviction {
     Queue(Queue),
     Adaptive(Box<Adaptive>),
+    Ordered(Ordered),
 }
 
 /// What is known of full blocks when they become cached.
@@ -51,17 +56,36 @@ impl Eviction {
         }
     }
 
+    /// Puts a policy in force in place of the default one. No block may be cached.
+    pub(crate) fn evict_by(&mut self, policy: Box<dyn EvictionPolicy>) -> Result<()> {
+        let Self::Queue(queue) = self else {
+            return Err(Error::Config(
+                "another eviction policy is in force; give a policy to a pool with the default one"
+                    .into(),
+            ));
+        };
+        *self = Self::Ordered(Ordered { queue: queue.clone(), policy });
+        Ok(())
+    }
+
     pub(crate) fn adaptive(&self) -> Option<&Adaptive> {
         match self {
-            Self::Queue(_) => None,
             Self::Adaptive(adaptive) => Some(adaptive),
+            Self::Queue(_) | Self::Ordered(_) => None,
         }
     }
 
     pub(crate) fn adaptive_mut(&mut self) -> Option<&mut Adaptive> {
         match self {
-            Self::Queue(_) => None,
             Self::Adaptive(adaptive) => Some(adaptive),
+            Self::Queue(_) | Self::Ordered(_) => None,
+        }
+    }
+
+    fn ordered(&self) -> Option<&Ordered> {
+        match self {
+            Self::Ordered(ordered) => Some(ordered),
+            Self::Queue(_) | Self::Adaptive(_) => None,
         }
     }
 
@@ -69,6 +93,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue,
             Self::Adaptive(adaptive) => &adaptive.queue,
+            Self::Ordered(ordered) => &ordered.queue,
         }
     }
 
@@ -76,6 +101,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue,
             Self::Adaptive(adaptive) => &mut adaptive.queue,
+            Self::Ordered(ordered) => &mut ordered.queue,
         }
     }
 
@@ -85,6 +111,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue.len(),
             Self::Adaptive(adaptive) => adaptive.queue.len() + adaptive.num_listed(),
+            Self::Ordered(ordered) => ordered.num_free(),
         }
     }
 
@@ -96,8 +123,10 @@ impl Eviction {
         batch: &FullBlocks<'_>,
         hints: EvictionHints,
     ) {
-        if let Self::Adaptive(adaptive) = self {
-            adaptive.cached(blocks, batch, hints);
+        match self {
+            Self::Queue(_) => {}
+            Self::Adaptive(adaptive) => adaptive.cached(blocks, batch, hints),
+            Self::Ordered(ordered) => ordered.cached(blocks, batch, hints),
         }
     }
 
@@ -115,8 +144,10 @@ impl Eviction {
         block: BlockId,
         key: &CacheKey,
     ) {
-        if let Self::Adaptive(adaptive) = self {
-            adaptive.cached_alone(blocks, block, key.group);
+        match self {
+            Self::Queue(_) => {}
+            Self::Adaptive(adaptive) => adaptive.cached_alone(blocks, block, key.group),
+            Self::Ordered(ordered) => ordered.policy.cached(blocks, block, None),
         }
     }
 
@@ -126,6 +157,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue.hit(blocks, ids),
             Self::Adaptive(adaptive) => adaptive.hit(blocks, ids),
+            Self::Ordered(ordered) => ordered.hit(blocks, ids),
         }
     }
 
@@ -136,6 +168,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue.release(blocks, ids),
             Self::Adaptive(adaptive) => adaptive.release(blocks, ids),
+            Self::Ordered(ordered) => ordered.release(blocks, ids.iter().copied()),
         }
     }
 
@@ -145,6 +178,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue.release_table(blocks, table),
             Self::Adaptive(adaptive) => adaptive.release_table(blocks, table),
+            Self::Ordered(ordered) => ordered.release(blocks, table.iter().rev().copied()),
         }
     }
 
@@ -153,6 +187,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue.uncached(blocks, block),
             Self::Adaptive(adaptive) => _ = adaptive.move_to_queue(blocks, block),
+            Self::Ordered(ordered) => ordered.uncached(blocks, block),
         }
     }
 
@@ -184,6 +219,7 @@ impl Eviction {
         match self {
             Self::Queue(queue) => queue.evict(blocks, n, out),
             Self::Adaptive(adaptive) => adaptive.evict(blocks, n, find, out),
+            Self::Ordered(ordered) => ordered.evict(blocks, n, out),
         }
     }
 
@@ -191,15 +227,19 @@ impl Eviction {
     pub(crate) fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
         let queue = self.queue_mut();
         queue.demote(blocks, queue.pinned.len());
-        if let Self::Adaptive(adaptive) = self {
-            adaptive.clear(blocks, find);
+        match self {
+            Self::Queue(_) => {}
+            Self::Adaptive(adaptive) => adaptive.clear(blocks, find),
+            Self::Ordered(ordered) => ordered.move_to_queue(blocks, blocks.len()),
         }
     }
 
     /// Takes a free block out of the list that it is in.
     pub(crate) fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
-        if !self.adaptive_mut().is_some_and(|adaptive| adaptive.remove(blocks, block)) {
-            self.queue_mut().unlink(blocks, ListSpan::of(block));
+        match self {
+            Self::Queue(queue) => queue.unlink(blocks, ListSpan::of(block)),
+            Self::Adaptive(adaptive) => adaptive.take_out(blocks, block),
+            Self::Ordered(ordered) => ordered.take_out(blocks, block),
         }
     }
 
@@ -209,12 +249,29 @@ impl Eviction {
         &'a self,
         blocks: &'a Blocks,
     ) -> impl Iterator<Item = BlockId> + 'a {
-        self.adaptive().into_iter().flat_map(|adaptive| adaptive.listed_blocks(blocks))
+        let of_policy = self.ordered().map(|ordered| ordered.policy.order(blocks));
+        let adaptive = self.adaptive().into_iter();
+        adaptive
+            .flat_map(|adaptive| adaptive.listed_blocks(blocks))
+            .chain(of_policy.unwrap_or_default())
+    }
+
+    /// Whether a block is one of [`Self::listed_blocks`].
+    pub(crate) fn is_listed(&self, blocks: &Blocks, block: BlockId) -> bool {
+        match self {
+            Self::Queue(_) => false,
+            Self::Adaptive(adaptive) => adaptive.is_listed(block),
+            Self::Ordered(ordered) => ordered.policy.order(blocks).contains(&block),
+        }
     }
 
     /// Returns the number of [`Self::listed_blocks`] as the policy counts them.
     pub(crate) fn num_listed(&self) -> usize {
-        self.adaptive().map_or(0, Adaptive::num_listed)
+        match self {
+            Self::Queue(_) => 0,
+            Self::Adaptive(adaptive) => adaptive.num_listed(),
+            Self::Ordered(ordered) => ordered.policy.num_blocks(),
+        }
     }
 
     /// Returns the blocks that are evicted last, because a running request may come back to them.
@@ -230,17 +287,24 @@ impl Eviction {
         self.adaptive()?.priority_of(block)
     }
 
-    /// Says what is wrong with what the policy knows of blocks.
-    pub(crate) fn check(&self, blocks: &Blocks) -> Result<(), String> {
-        self.adaptive().map_or(Ok(()), |adaptive| adaptive.check(blocks))
+    /// Checks what the policy knows of blocks. The error says what is wrong.
+    pub(crate) fn check(&self, blocks: &Blocks) -> std::result::Result<(), String> {
+        match self {
+            Self::Queue(_) => Ok(()),
+            Self::Adaptive(adaptive) => adaptive.check(blocks),
+            Self::Ordered(ordered) => ordered.policy.check(blocks),
+        }
     }
 
     /// Returns the free blocks in the order in which they would be allocated if no tail got a second
     /// chance.
     pub(crate) fn order(&self, blocks: &Blocks) -> Vec<BlockId> {
         let queue = self.queue();
-        let ranked = self.adaptive().map(|adaptive| adaptive.eviction_order(blocks));
-        let ranked = ranked.unwrap_or_default();
+        let ranked = match self {
+            Self::Queue(_) => Vec::new(),
+            Self::Adaptive(adaptive) => adaptive.eviction_order(blocks),
+            Self::Ordered(ordered) => ordered.policy.order(blocks),
+        };
         queue.free.iter(blocks).chain(ranked).chain(queue.pinned.iter(blocks)).collect()
     }
 }

@@ -29,7 +29,7 @@ const READ_AT_ONCE: usize = 1 << 8;
 
 /// Free blocks in the order in which they are allocated, and pinned blocks, which follow the oldest
 /// first once the queue is empty (vLLM PR 40676).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queue {
     pub free: BlockList,
     pub pinned: BlockList,
@@ -169,7 +169,7 @@ impl Queue {
         }
     }
 
-    fn push(&mut self, blocks: &mut Blocks, block: BlockId, ends: &mut OpenEnds) {
+    pub(super) fn push(&mut self, blocks: &mut Blocks, block: BlockId, ends: &mut OpenEnds) {
         if blocks.is_pinned(block) {
             self.pinned.push_back(blocks, block);
         } else if blocks.is_cached(block) || self.order == RecycleOrder::Fifo {

@@ -64,7 +64,7 @@ use prioritize::RequestPriority;
 use super::priority::PriorityLists;
 use super::queue::Queue;
 use crate::block::{BlockId, GroupId};
-use crate::pool::blocks::{BlockList, Blocks};
+use crate::pool::blocks::{BlockList, Blocks, ListSpan};
 
 /// What the adaptive policy knows of a model.
 #[derive(Clone, Debug)]
@@ -187,6 +187,13 @@ impl Adaptive {
             self.queue.enqueue(blocks, block);
         }
         is_listed
+    }
+
+    /// Takes a free block out of the list that it is in.
+    pub(super) fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if !self.remove(blocks, block) {
+            self.queue.unlink(blocks, ListSpan::of(block));
+        }
     }
 
     /// Takes a block out of the list that it is in, and its priority away. Returns whether it was in
