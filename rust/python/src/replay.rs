@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use kvoxide_replay::clairvoyant::Bound as HitBound;
 use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
-use kvoxide_replay::scheduler::{Control, Rules, Settings, Stopped, run};
+use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
 use kvoxide_replay::serving::{Served, Serving, serve};
 use kvoxide_replay::trace::Trace;
 
@@ -21,57 +21,6 @@ use crate::ffi::{
 };
 use crate::serving::{PyServing, ServingResult};
 use crate::trace::PyTrace;
-
-/// The rules of a recorded server, as a dictionary.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct GivenRules {
-    max_model_len: usize,
-    scheduler_block_size: usize,
-    hash_block_size: usize,
-    max_in_flight_tokens: usize,
-    use_eagle: bool,
-    drops_flagged_groups: bool,
-    dcp_world_size: usize,
-    num_hash_lookahead_tokens: usize,
-    shared_prefix_checkpoint: bool,
-    recaches_known_tail: bool,
-    num_prefill_lookahead: usize,
-    watermark: f64,
-    keep_tail_below_boundary: bool,
-    num_lookahead_tokens: usize,
-    num_blocks: usize,
-    prefix_replay_tokens: usize,
-    num_spec_tokens: usize,
-    is_async: bool,
-    reserves_full_input: bool,
-}
-
-impl From<GivenRules> for Rules {
-    fn from(given: GivenRules) -> Self {
-        Self {
-            max_model_len: given.max_model_len,
-            scheduler_block_size: given.scheduler_block_size,
-            hash_block_size: given.hash_block_size,
-            max_in_flight_tokens: given.max_in_flight_tokens,
-            use_eagle: given.use_eagle,
-            drops_flagged_groups: given.drops_flagged_groups,
-            dcp_world_size: given.dcp_world_size,
-            num_hash_lookahead_tokens: given.num_hash_lookahead_tokens,
-            shared_prefix_checkpoint: given.shared_prefix_checkpoint,
-            recaches_known_tail: given.recaches_known_tail,
-            num_prefill_lookahead: given.num_prefill_lookahead,
-            watermark: given.watermark,
-            keep_tail_below_boundary: given.keep_tail_below_boundary,
-            num_blocks: given.num_blocks,
-            num_spec_tokens: given.num_spec_tokens,
-            is_async: given.is_async,
-            prefix_replay_tokens: given.prefix_replay_tokens,
-            num_lookahead_tokens: given.num_lookahead_tokens,
-            reserves_full_input: given.reserves_full_input,
-        }
-    }
-}
 
 /// One run of a trace.
 #[pyclass(module = "kvoxide", name = "Simulation", frozen)]
@@ -101,7 +50,7 @@ impl PySimulation {
         bound: bool,
         serving: Option<PyServing>,
         follows_schedule: bool,
-        rules: Option<GivenRules>,
+        rules: Option<&Bound<'_, PyAny>>,
         enable_caching: bool,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -113,7 +62,7 @@ impl PySimulation {
             report_from: size(py, "report_from", report_from)?,
             has_bound: bound,
             follows_schedule,
-            rules: rules.map(Rules::from),
+            rules: rules.map(pythonize::depythonize).transpose()?,
             enable_caching,
         };
         let serving = serving.map(|given| given.serving);

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use serde::Deserialize;
+
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy};
 
 /// The settings of a run.
@@ -31,8 +33,8 @@ pub struct Settings {
 }
 
 /// The settings that a recorded server's scheduler passed to its manager, in addition to the groups
-/// and the pool. Sizes are in tokens.
-#[derive(Clone, Debug, PartialEq)]
+/// and the pool. The names are the ones in a recording's header. Sizes are in tokens.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Rules {
     /// The length of the longest sequence.
     pub max_model_len: usize,
