@@ -2,8 +2,8 @@
 //! run.
 
 use kvoxide_core::{GroupSpec, Policy};
-use kvoxide_replay::scheduler::{Control, Settings, run as replay};
 use kvoxide_replay::trace::{HashIds, MAX_LENGTH, Prompt, Reader, Trace, TraceRequest};
+use kvoxide_replay::{Control, Settings, run as replay};
 use serde_json::{Value, json};
 
 /// The most requests, and the most tokens, of a trace that is replayed.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use kvoxide_replay::clairvoyant::Bound as HitBound;
 use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
-use kvoxide_replay::scheduler::{Control, Settings, Stopped, run};
 use kvoxide_replay::serving::{Served, Serving, serve};
 use kvoxide_replay::trace::Trace;
+use kvoxide_replay::{Control, Settings, Stopped, run};
 
 use crate::ffi::{
     PyGroupSpec, PyPolicy, Reduced, contained, optional_size, reduced, restored, size, to_py,

@@ -1,5 +1,7 @@
 //! Replays request traces through the block manager, with a model of vLLM's scheduler.
 //!
+//! [`run`] replays a trace.
+//!
 //! [`trace`] reads requests, and `tokens` hashes them. [`scheduler`] decides what runs in a step,
 //! in the chunks that recurrent states need, and allocates blocks in a `cache`. [`report`] has the
 //! counts. [`losses`] has the reasons why computed tokens were not hit, and [`clairvoyant`] an
@@ -21,6 +23,7 @@ pub mod losses;
 mod no_op_steps;
 pub mod packed;
 mod radix_tree;
+mod replay;
 pub mod report;
 pub mod router;
 pub mod scheduler;
@@ -28,6 +31,7 @@ pub mod serving;
 mod tokens;
 pub mod trace;
 
+pub use replay::run;
 pub use report::Report;
-pub use scheduler::{Control, Settings, Stopped, run};
+pub use scheduler::{Control, Settings, Stopped};
 pub use trace::{LineError, Trace};

@@ -1,8 +1,8 @@
 //! Requests of a trace that set a retention priority.
 
 use kvoxide_core::{GroupSpec, Policy, RetentionPriority};
-use kvoxide_replay::scheduler::{Control, Settings, run};
 use kvoxide_replay::trace::{Trace, TraceRequest};
+use kvoxide_replay::{Control, Settings, run};
 
 /// Returns the number of tokens that each request hits. The first and the last request have the
 /// same prompt of 64 tokens, and the requests between them have others. One request arrives per
