@@ -6,7 +6,7 @@ positions are in tokens, block counts and ids in blocks. Block id 0 is the null 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack, final
+from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HostPolicyName: TypeAlias = Literal["lru", "arc"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
+
+_Request = TypeVar("_Request")
+_Block = TypeVar("_Block")
+_Blocks = TypeVar("_Blocks")
 
 __version__: str
 
@@ -421,13 +425,9 @@ class KVCacheBlock:
     @property
     def is_pinned(self) -> bool: ...
 
-@final
-class KVCacheBlocks:
-    """Blocks per group, the result of a look-up or an allocation. It holds ids in Rust. Only the
-    methods that return Python objects create them."""
+class _BlockLists:
+    """Methods of blocks per group, of either manager."""
 
-    @property
-    def blocks(self) -> tuple[list[KVCacheBlock], ...]: ...
     def get_block_ids(
         self, allow_none: bool = False, *, group_ids: Sequence[int] | None = None
     ) -> tuple[list[int], ...] | None:
@@ -438,6 +438,14 @@ class KVCacheBlocks:
     ) -> tuple[NDArray[np.int32], ...]: ...
     def get_unhashed_block_ids(self) -> list[int]: ...
     def get_unhashed_block_ids_all_groups(self) -> list[list[int]]: ...
+
+@final
+class KVCacheBlocks(_BlockLists):
+    """Blocks per group, the result of a look-up or an allocation. It holds ids in Rust. Only the
+    methods that return Python objects create them."""
+
+    @property
+    def blocks(self) -> tuple[list[KVCacheBlock], ...]: ...
     def new_empty(self) -> KVCacheBlocks: ...
     def __add__(self, other: KVCacheBlocks, /) -> KVCacheBlocks: ...
     def __len__(self) -> int:
@@ -549,8 +557,19 @@ class RetentionReport:
     def is_default_hit_a_limit(self) -> bool:
         """Whether the default policy may have hit far less, because states were missing."""
 
+class _BlockPool(Generic[_Block]):
+    """Methods of the block pool, of either manager."""
+
+    def get_num_free_blocks(self) -> int:
+        """Return how many blocks are free, including pinned blocks."""
+    def get_num_pinned_blocks(self) -> int: ...
+    def get_new_blocks(self, num_blocks: int) -> list[_Block]: ...
+    def touch(self, blocks: Iterable[_Block]) -> None: ...
+    def free_blocks(self, ordered_blocks: Iterable[_Block]) -> None: ...
+    def reset_prefix_cache(self) -> bool: ...
+
 @final
-class BlockPool:
+class BlockPool(_BlockPool[KVCacheBlock]):
     """The block pool of a manager."""
 
     @property
@@ -560,9 +579,6 @@ class BlockPool:
     @property
     def blocks(self) -> Sequence[KVCacheBlock]:
         """Every block. The views are created on access."""
-    def get_num_free_blocks(self) -> int:
-        """Return how many blocks are free, including pinned blocks."""
-    def get_num_pinned_blocks(self) -> int: ...
     def get_num_cached_blocks(self) -> int:
         """Return how many blocks have at least one hash in the prefix cache."""
     def get_usage(self) -> float: ...
@@ -573,15 +589,82 @@ class BlockPool:
     def get_cached_block(
         self, block_hash: bytes, kv_cache_group_ids: Sequence[int]
     ) -> list[KVCacheBlock] | None: ...
-    def get_new_blocks(self, num_blocks: int) -> list[KVCacheBlock]: ...
-    def touch(self, blocks: Iterable[KVCacheBlock]) -> None: ...
-    def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None: ...
     def evict_blocks(self, block_ids: Iterable[int]) -> None: ...
-    def reset_prefix_cache(self) -> bool: ...
     def take_events(self) -> list[KVCacheEvent]: ...
 
+class _Manager(Generic[_Request, _Block, _Blocks]):
+    """Methods that the manager shares with the engine of :mod:`kvoxide.vllm`."""
+
+    @property
+    def watermark_blocks(self) -> int: ...
+    @property
+    def enable_partial_hash_hits(self) -> bool:
+        """Whether hits can end inside a block, at any multiple of ``hash_block_size``."""
+    @property
+    def mamba_shared_prefix_checkpoint(self) -> bool:
+        """Whether states are kept at shared-prefix boundaries inside a block."""
+    @property
+    def usage(self) -> float:
+        """Share of the pool in use, 0.0 to 1.0."""
+    def get_computed_blocks(
+        self, request: _Request, max_cache_hit_length: int | None = None
+    ) -> tuple[_Blocks, int, int]:
+        """Return the longest prefix hit: its blocks, its length in tokens, and the shared-prefix
+        boundary. Write the boundary (in tokens; 0 for none) to ``request.shared_prefix_boundary``.
+
+        ``max_cache_hit_length`` defaults to ``request.num_tokens - 1``.
+        """
+    def allocate_slots(
+        self,
+        request: _Request,
+        num_new_tokens: int,
+        num_new_computed_tokens: int = 0,
+        new_computed_blocks: _Blocks | None = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        reserved_blocks: int = 0,
+        has_scheduled_reqs: bool = True,
+        skip_zeroing_group_ids: Sequence[int] = ...,
+    ) -> _Blocks | None:
+        """Allocate slots for ``num_new_tokens`` more tokens. Return the newly allocated blocks, or
+        None if they do not fit."""
+    def remove_skipped_blocks(
+        self,
+        request_id: str,
+        processed_computed_tokens: int,
+        num_prompt_tokens: int | None = None,
+    ) -> None: ...
+    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]: ...
+    def get_block_ids_for_computed_tokens(
+        self, request_id: str, num_computed_tokens: int
+    ) -> tuple[list[int], ...]: ...
+    def cache_blocks(self, request: _Request, num_computed_tokens: int) -> None: ...
+    def truncate_computed_blocks(self, blocks: _Blocks, num_computed_tokens: int) -> _Blocks: ...
+    def take_new_block_ids(self) -> list[int]: ...
+    def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
+    def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[_Block]]:
+        """Return the blocks to copy before the next step, and the blocks of all pairs. Each of
+        these blocks has a reference for its copy. Release it when the copy is done."""
+    def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
+        """Return, for each request, the states that a connector may read until the request ends.
+        Each entry has the group, the block, and the tokens that the state covers."""
+    def retention_report(self) -> RetentionReport | None:
+        """Return the decisions of adaptive retention, or None with another policy. The call takes a
+        few nanoseconds per block of the pool."""
+    def new_step_starts(self) -> None:
+        """Mark the start of a scheduling step. States that were cached in the step before exist
+        from now on."""
+    def check_invariants(self) -> None:
+        """Check every invariant of the engine. :class:`InternalError` names the broken one."""
+    def state_digest(self) -> bytes:
+        """Return 32 bytes that identify the whole state: queues, reference counts, hashes and
+        tables. They are equal before and after a call that changed nothing."""
+
 @final
-class KVCacheManager:
+class KVCacheManager(_Manager[Request, KVCacheBlock, KVCacheBlocks]):
     """The KV cache manager of a scheduler: vLLM 0.33.0's methods, arguments, results and decisions,
     with its state in Rust.
 
@@ -630,70 +713,22 @@ class KVCacheManager:
     @property
     def num_kv_cache_groups(self) -> int: ...
     @property
-    def watermark_blocks(self) -> int: ...
-    @property
     def block_pool(self) -> BlockPool: ...
     @property
     def empty_kv_cache_blocks(self) -> KVCacheBlocks: ...
-    @property
-    def enable_partial_hash_hits(self) -> bool:
-        """Whether hits can end inside a block, at any multiple of ``hash_block_size``."""
-
-    @property
-    def mamba_shared_prefix_checkpoint(self) -> bool:
-        """Whether states are kept at shared-prefix boundaries inside a block."""
-
-    @property
-    def usage(self) -> float:
-        """Share of the pool in use, 0.0 to 1.0."""
     def make_prefix_cache_stats(self) -> PrefixCacheStats | None: ...
     def prefix_cache_lookup_enabled(self, request: Request) -> bool: ...
     def record_prefix_cache_stats(self, request: Request, num_hits: int) -> None: ...
-    def get_computed_blocks(
-        self, request: Request, max_cache_hit_length: int | None = None
-    ) -> tuple[KVCacheBlocks, int, int]:
-        """Return the longest prefix hit: its blocks, its length in tokens, and the shared-prefix
-        boundary. Write the boundary (in tokens; 0 for none) to ``request.shared_prefix_boundary``.
-
-        ``max_cache_hit_length`` defaults to ``request.num_tokens - 1``.
-        """
     def get_computed_blocks_for_connector(
         self, request: Request, max_cache_hit_length: int | None = None
     ) -> tuple[KVCacheBlocks, int, int, bool]: ...
-    def allocate_slots(
-        self,
-        request: Request,
-        num_new_tokens: int,
-        num_new_computed_tokens: int = 0,
-        new_computed_blocks: KVCacheBlocks | None = None,
-        num_lookahead_tokens: int = 0,
-        num_external_computed_tokens: int = 0,
-        delay_cache_blocks: bool = False,
-        num_encoder_tokens: int = 0,
-        full_sequence_must_fit: bool = False,
-        reserved_blocks: int = 0,
-        has_scheduled_reqs: bool = True,
-        skip_zeroing_group_ids: Sequence[int] = ...,
-    ) -> KVCacheBlocks | None:
-        """Allocate slots for ``num_new_tokens`` more tokens. Return the newly allocated blocks, or
-        None if they do not fit."""
     def free(self, request: Request) -> None: ...
-    def remove_skipped_blocks(
-        self,
-        request_id: str,
-        processed_computed_tokens: int,
-        num_prompt_tokens: int | None = None,
-    ) -> None: ...
     def pop_blocks_for_free(self, request: Request) -> list[KVCacheBlock]: ...
     def evict_blocks(self, block_ids: Iterable[int]) -> None: ...
     def reset_prefix_cache(self) -> bool: ...
     def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]: ...
     def take_events(self) -> list[KVCacheEvent]: ...
     def get_blocks(self, request_id: str) -> KVCacheBlocks: ...
-    def get_block_ids(self, request_id: str) -> tuple[list[int], ...]: ...
-    def get_block_ids_for_computed_tokens(
-        self, request_id: str, num_computed_tokens: int
-    ) -> tuple[list[int], ...]: ...
     def get_num_blocks_to_allocate(
         self,
         request: Request,
@@ -710,32 +745,9 @@ class KVCacheManager:
         """Return how many free blocks are needed to give the request slots for ``num_tokens``.
         ``num_tokens_main_model`` of the tokens, all if not given, are the target model's."""
     def estimate_cached_tokens(self, request: Request) -> int: ...
-    def cache_blocks(self, request: Request, num_computed_tokens: int) -> None: ...
     def create_kv_cache_blocks(self, blocks: Sequence[Sequence[KVCacheBlock]]) -> KVCacheBlocks: ...
-    def truncate_computed_blocks(
-        self, blocks: KVCacheBlocks, num_computed_tokens: int
-    ) -> KVCacheBlocks: ...
-    def take_new_block_ids(self) -> list[int]: ...
-    def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None: ...
-    def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[KVCacheBlock]]:
-        """Return the blocks to copy before the next step, and the blocks of all pairs. Each of
-        these blocks has a reference for its copy. Release it when the copy is done."""
-    def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
-        """Return, for each request, the states that a connector may read until the request ends.
-        Each entry has the group, the block, and the tokens that the state covers."""
     def finalize_partial_tail_offloads(self, request: Request) -> list[tuple[int, int, int]]:
         """Return the same for a request that ends now: the states after its last computed token."""
-    def retention_report(self) -> RetentionReport | None:
-        """Return the decisions of adaptive retention, or None with another policy. The call takes a
-        few nanoseconds per block of the pool."""
-    def new_step_starts(self) -> None:
-        """Mark the start of a scheduling step. States that were cached in the step before exist
-        from now on."""
-    def check_invariants(self) -> None:
-        """Check every invariant of the engine. :class:`InternalError` names the broken one."""
-    def state_digest(self) -> bytes:
-        """Return 32 bytes that identify the whole state: queues, reference counts, hashes and
-        tables. They are equal before and after a call that changed nothing."""
 
 @final
 class HostTier:

@@ -18,7 +18,8 @@ mod _core {
 
     #[pymodule_export]
     use super::ffi::{
-        GroupDeclaration, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport, group_kinds,
+        GroupDeclaration, PyBlockCopy, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport,
+        group_kinds,
     };
     #[pymodule_export]
     use super::replay::{PySimulation, SimulationResult};
@@ -26,9 +27,9 @@ mod _core {
     use super::serving::{InstanceResult, PyServing, PyStepTime, ServingResult};
     #[pymodule_export]
     use super::standalone::{
-        AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockCopy,
-        PyBlockHasher, PyBlockPool, PyBlocks, PyHostEvent, PyHostRequest, PyHostStorePlan,
-        PyHostTier, PyManager, PyRequest, PyRetention, RequestStatus,
+        AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockHasher,
+        PyBlockPool, PyBlocks, PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier, PyManager,
+        PyRequest, PyRetention, RequestStatus,
     };
 
     #[pymodule_export]

@@ -191,15 +191,16 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self.engine.record_blocks_for_zeroing(request_id, start_token)
 
     def take_kv_cache_block_copies(self) -> tuple[list[KVCacheBlockCopy], list[Any]]:
-        copies, blocks = self.engine.take_kv_cache_block_copies()
+        pairs, blocks = self.engine.take_kv_cache_block_copies()
+        copies = [KVCacheBlockCopy(pair.src_block_id, pair.dst_block_id) for pair in pairs]
         for manager in self.coordinator.single_type_managers:
             # The engine's are in no list; others may put theirs into vLLM's.
             if manager._pending_cow_copies:
                 for pair in manager._pending_cow_copies:
-                    copies.append((pair[0].block_id, pair[1].block_id))
+                    copies.append(KVCacheBlockCopy(pair[0].block_id, pair[1].block_id))
                     blocks += pair
                 fields_of(manager)["_pending_cow_copies"] = []
-        return [KVCacheBlockCopy(*copy) for copy in copies], blocks
+        return copies, blocks
 
     def take_boundary_state_offloads(self) -> dict[str, list[tuple[int, int, int]]]:
         return self.engine.take_boundary_state_offloads() if self._has_states else {}

@@ -122,7 +122,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
             self.metrics_collector.reset()
 
     def get_num_free_blocks(self) -> int:
-        return self.engine.num_free_blocks()
+        return self.engine.get_num_free_blocks()
 
     def get_usage(self) -> float:
         return self.engine.usage

@@ -26,7 +26,7 @@ class NativeQueue(FreeKVCacheBlockQueue, Watched):  # type: ignore[misc]
     def num_free_blocks(self) -> int:
         """Blocks that can be had. Set to fewer, the others are withheld until it is set again;
         blocks that are freed add to it."""
-        return self._engine.num_free_blocks()
+        return self._engine.get_num_free_blocks()
 
     @num_free_blocks.setter
     def num_free_blocks(self, num_free_blocks: int) -> None:

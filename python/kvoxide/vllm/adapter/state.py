@@ -16,7 +16,7 @@ class State:
         """Read it from ``engine``."""
         self._engine = engine
         self._free, self._ref_counts = engine.queue_for_vllm()
-        self._num_free = engine.num_free_blocks()
+        self._num_free = engine.get_num_free_blocks()
         self._cached = engine.cached_for_vllm()
         self._groups = [engine.group_for_vllm(group_id) for group_id in range(num_groups)]
         self._shared_keys = {key: engine.blocks_of_key(key) for key in self._keys_of_several()}

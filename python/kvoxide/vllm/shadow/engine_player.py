@@ -67,6 +67,10 @@ class _EngineManager(_Engine, ManagerCalls):
     def finalize_partial_tail_offloads(self, request: Any) -> list[tuple[int, int, int]]:
         return self.engine.finalize_partial_tail_offloads(request, request.request_id)
 
+    def take_kv_cache_block_copies(self) -> tuple[list[tuple[int, int]], list[Any]]:
+        copies, blocks = self.engine.take_kv_cache_block_copies()
+        return [(copy.src_block_id, copy.dst_block_id) for copy in copies], blocks
+
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
         self.block_pool.evict_blocks(block_ids)
 
@@ -87,12 +91,6 @@ class _EnginePool(_Engine):
         self.blocks = _Blocks(engine.block)
         engine.set_facade(self)
         self.null_block = engine.block(0)
-
-    def get_num_free_blocks(self) -> int:
-        return self.engine.num_free_blocks()
-
-    def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
-        self.engine.free_blocks(list(ordered_blocks))
 
     def unpin_blocks(self, blocks: Iterable[Any], on_reuse: Callable[[Any], None]) -> None:
         self.engine.unpin_blocks(list(blocks))

@@ -5,6 +5,7 @@ mod block_lists;
 mod block_views;
 mod chunk_keys;
 mod config;
+mod copies;
 mod groups;
 mod retention;
 mod shared_methods;
@@ -32,6 +33,7 @@ pub(crate) use block_views::BlockView;
 pub(crate) use chunk_hashes::HashLengths;
 pub(crate) use chunk_keys::{ChunkKeys, GroupKeys, RequestKeys};
 pub(crate) use config::{PyConfig, PyPolicy};
+pub(crate) use copies::PyBlockCopy;
 pub(crate) use errors::{
     Exceptions, IntoPyResult, block_error, config_error, hash_error, or_raised, request_error,
     to_py,
@@ -43,10 +45,13 @@ pub(crate) use hashes::{
     unpacked_key,
 };
 pub(crate) use made_hashes::{MadeChain, MadeHashes};
-pub(crate) use numbers::{block_size_in_tokens, count, not_negative, optional_size, size};
+pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size};
 pub(crate) use owner::{Owner, WithCore};
-pub(crate) use panics::{contained, keep_reports};
+pub(crate) use panics::{contained, keep_reports, panic_midway};
 pub(crate) use pickling::{NewArgs, Reduced, new_args, reduced, restored};
 pub(crate) use retention::PyRetentionReport;
-pub(crate) use shared_methods::{found, held_blocks, mixed_digest, offloads_by_name, take_blocks};
+pub(crate) use shared_methods::{
+    found, held_blocks, list_methods, manager_methods, mixed_digest, offloads_by_name,
+    pool_methods, take_blocks, view_methods,
+};
 pub(crate) use tokens::{one_or_more_token_ids, token_ids};

@@ -28,6 +28,12 @@ pub(crate) fn not_negative(name: &str, value: i64) -> Result<usize, String> {
     usize::try_from(value).map_err(|_| format!("{name} is {value}; it must not be negative"))
 }
 
+/// Returns a place in a sequence; negative ones count from the end. `None` outside of it.
+pub(crate) fn place(index: isize, len: usize) -> Option<usize> {
+    let from_start = if index < 0 { index.checked_add_unsigned(len)? } else { index };
+    usize::try_from(from_start).ok().filter(|&place| place < len)
+}
+
 /// Returns a number of tokens per hash, at least 1.
 pub(crate) fn block_size_in_tokens(py: Python<'_>, block_size: i64) -> PyResult<usize> {
     match size(py, "block_size", block_size)? {

@@ -1,8 +1,12 @@
-//! The owner of blocks: the cell with the core, which all views of its blocks share.
+//! The traits that both managers implement, for the code that they share: where the core is, how its
+//! errors and its blocks look in Python, and which names its requests have.
+
+use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
-use kvoxide_core::Manager;
+use kvoxide_core::{BlockId, Manager, RequestId, Result};
 
 use super::guarded_cell::{CheckedState, GuardedCell};
 
@@ -12,21 +16,42 @@ pub(crate) trait WithCore: CheckedState {
     fn core_mut(&mut self) -> &mut Manager;
     /// Returns how many bytes block hashes have; 0 before the first hash.
     fn hash_len(&self) -> usize;
+    /// Runs a call that may change the core and is about no request. An error becomes the exception
+    /// that callers of this manager expect.
+    fn call<T>(
+        &mut self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Manager) -> Result<T>,
+    ) -> PyResult<T>;
+    /// Returns the names of the requests that the manager knows.
+    fn names(&self) -> impl Iterator<Item = (&str, RequestId)>;
+    /// Checks every invariant. The error says what is broken.
+    fn check(&self) -> std::result::Result<(), String>;
+    /// Returns 32 bytes that depend on the whole state.
+    fn digest(&self) -> [u8; 32];
 }
 
-/// An owner of blocks.
-pub(crate) trait Owner {
+/// An owner of blocks: the cell with the core, which all views of its blocks share.
+pub(crate) trait Owner: Sized {
     type State: WithCore;
 
     fn cell(&self) -> &GuardedCell<Self::State>;
-}
+    /// Returns Python's objects for blocks, in their order.
+    fn objects<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) -> PyResult<Bound<'py, PyList>>;
+    /// Returns the ids of Python's objects; an error unless all are blocks of this owner.
+    fn ids_of(self: &Arc<Self>, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>>;
 
-impl<S: WithCore> Owner for GuardedCell<S> {
-    type State = S;
-
-    #[inline]
-    fn cell(&self) -> &GuardedCell<S> {
-        self
+    /// Returns Python's objects for blocks to which the caller has a reference from now on.
+    fn hand_out<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.cell().handed_out(py, self.objects(py, ids))
     }
 }
 

@@ -8,9 +8,9 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
 use super::checks::unknown_group;
-use super::state::StateCell;
+use super::state::{State, StateCell};
 use crate::ffi::{
-    BlockLists, BlockView, arrays, block_error, contained, lists_or_none, request_error,
+    BlockLists, BlockView, Owner, block_error, contained, list_methods, request_error, view_methods,
 };
 
 /// A view of one block.
@@ -23,15 +23,30 @@ impl PyBlock {
     pub(super) fn new(cell: &Arc<StateCell>, id: BlockId) -> Self {
         Self { view: BlockView::new(cell, id) }
     }
+}
 
-    /// Returns views of blocks, in their order.
-    pub(super) fn list<'py>(
+impl Owner for StateCell {
+    type State = State;
+
+    #[inline]
+    fn cell(&self) -> &StateCell {
+        self
+    }
+
+    fn objects<'py>(
+        self: &Arc<Self>,
         py: Python<'py>,
-        cell: &Arc<StateCell>,
         ids: impl IntoIterator<Item = BlockId>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let views = ids.into_iter().map(|id| Bound::new(py, Self::new(cell, id)));
+        let views = ids.into_iter().map(|id| Bound::new(py, PyBlock::new(self, id)));
         PyList::new(py, views.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn ids_of(self: &Arc<Self>, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+        let id = |block: PyResult<Bound<'_, PyAny>>| {
+            block?.cast::<PyBlock>()?.get().view.id_at(blocks.py(), self)
+        };
+        blocks.try_iter()?.map(id).collect()
     }
 }
 
@@ -66,19 +81,9 @@ impl PyBlock {
     fn is_pinned(&self, py: Python<'_>) -> PyResult<bool> {
         self.view.owner.ask(py, |core| core.pool().blocks().is_pinned(self.view.id))
     }
-
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| self.view.is_same(&other.get().view))
-    }
-
-    fn __hash__(&self) -> u64 {
-        u64::from(self.view.id)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.view.repr(self.ref_cnt(py)?))
-    }
 }
+
+view_methods!(PyBlock);
 
 /// Blocks per group.
 #[pyclass(module = "kvoxide", name = "KVCacheBlocks", frozen)]
@@ -103,28 +108,9 @@ impl PyBlocks {
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         contained(py, || {
             let BlockLists { owner, groups } = &self.lists;
-            let lists = groups.iter().map(|group| PyBlock::list(py, owner, group.iter()));
+            let lists = groups.iter().map(|group| owner.objects(py, group.iter()));
             PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
         })
-    }
-
-    #[pyo3(signature = (allow_none=false, *, group_ids=None))]
-    fn get_block_ids<'py>(
-        &self,
-        py: Python<'py>,
-        allow_none: bool,
-        group_ids: Option<Vec<isize>>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        lists_or_none(py, self.selected(py, group_ids)?, allow_none)
-    }
-
-    #[pyo3(signature = (*, group_ids=None))]
-    fn get_block_ids_numpy<'py>(
-        &self,
-        py: Python<'py>,
-        group_ids: Option<Vec<isize>>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        arrays(py, self.selected(py, group_ids)?)
     }
 
     fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
@@ -161,8 +147,6 @@ impl PyBlocks {
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
         other.cast::<Self>().is_ok_and(|other| self.lists.is_same(&other.get().lists))
     }
-
-    fn __repr__(&self) -> String {
-        self.lists.repr()
-    }
 }
+
+list_methods!(PyBlocks);

@@ -9,7 +9,6 @@ mod host;
 
 mod blocks;
 mod checks;
-mod copies;
 
 mod state;
 
@@ -25,7 +24,6 @@ mod retention;
 mod hasher;
 
 pub(crate) use blocks::{PyBlock, PyBlocks};
-pub(crate) use copies::PyBlockCopy;
 pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
 pub(crate) use hasher::PyBlockHasher;
 pub(crate) use host::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};

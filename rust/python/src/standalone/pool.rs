@@ -11,7 +11,9 @@ use kvoxide_core::{BlockId, NULL_BLOCK};
 
 use super::blocks::PyBlock;
 use super::state::StateCell;
-use crate::ffi::{Hashes, block_error, found, id_array, not_negative, or_raised, take_blocks};
+use crate::ffi::{
+    Hashes, Owner, WithCore, block_error, found, id_array, or_raised, place, pool_methods,
+};
 
 /// The blocks behind a manager.
 #[pyclass(module = "kvoxide", name = "BlockPool", frozen)]
@@ -19,20 +21,7 @@ pub(crate) struct PyBlockPool {
     pub(super) cell: Arc<StateCell>,
 }
 
-impl PyBlockPool {
-    /// Returns the ids of block objects; an error unless all belong to this pool.
-    fn ids(&self, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
-        let id_of = |block: PyResult<Bound<'_, PyAny>>| {
-            let block = block?;
-            let view = &block.cast::<PyBlock>()?.get().view;
-            match Arc::ptr_eq(&view.owner, &self.cell) {
-                true => Ok(view.id),
-                false => Err(block_error(blocks.py(), "a block is of another pool")),
-            }
-        };
-        blocks.try_iter()?.map(id_of).collect()
-    }
-}
+pool_methods!(PyBlockPool, cell);
 
 #[pymethods]
 impl PyBlockPool {
@@ -49,14 +38,6 @@ impl PyBlockPool {
     #[getter]
     fn blocks(&self, py: Python<'_>) -> PyResult<BlockSequence> {
         Ok(BlockSequence { cell: self.cell.clone(), len: self.num_gpu_blocks(py)? })
-    }
-
-    fn get_num_free_blocks(&self, py: Python<'_>) -> PyResult<isize> {
-        self.cell.ask(py, |core| core.pool().num_free_blocks())
-    }
-
-    fn get_num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.cell.ask(py, |core| core.pool().num_pinned_blocks())
     }
 
     fn get_num_cached_blocks(&self, py: Python<'_>) -> PyResult<usize> {
@@ -88,47 +69,13 @@ impl PyBlockPool {
             let groups = kv_cache_group_ids.into_iter().map(|group| state.group_id(py, group));
             let groups = groups.collect::<PyResult<Vec<_>>>()?;
             let found = found(&state.core, Some(hashes.hashes[0]), groups);
-            found.map(|ids| PyBlock::list(py, &self.cell, ids)).transpose()
-        })
-    }
-
-    fn get_new_blocks<'py>(
-        &self,
-        py: Python<'py>,
-        num_blocks: i64,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let num_blocks =
-            not_negative("num_blocks", num_blocks).map_err(|message| block_error(py, &message))?;
-        self.cell.change(py, "get_new_blocks", |state| {
-            let ids = state.change(py, None, |core| take_blocks(core, num_blocks))?;
-            self.cell.handed_out(py, PyBlock::list(py, &self.cell, ids))
-        })
-    }
-
-    fn touch(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = self.ids(blocks)?;
-        self.cell.change(py, "touch", |state| {
-            state.change(py, None, |core| {
-                core.pool_mut().touch(&ids);
-                Ok(())
-            })
-        })
-    }
-
-    fn free_blocks(&self, py: Python<'_>, ordered_blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = self.ids(ordered_blocks)?;
-        self.cell.change(py, "free_blocks", |state| {
-            state.change(py, None, |core| core.release_blocks(&ids))
+            found.map(|ids| self.cell.objects(py, ids)).transpose()
         })
     }
 
     #[pyo3(name = "evict_blocks")]
     fn py_evict_blocks(&self, block_ids: &Bound<'_, PyAny>) -> PyResult<()> {
         evict_blocks(&self.cell, block_ids)
-    }
-
-    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
-        self.cell.change(py, "reset_prefix_cache", |state| state.reset_pool(py))
     }
 
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
@@ -150,13 +97,10 @@ impl BlockSequence {
     }
 
     fn __getitem__(&self, index: isize) -> PyResult<PyBlock> {
-        let from_start = if index < 0 { index + self.len as isize } else { index };
-        let is_inside = (0..self.len as isize).contains(&from_start);
-        if !is_inside {
-            let message = format!("block {index} of a pool of {} blocks", self.len);
-            return Err(PyIndexError::new_err(message));
-        }
-        Ok(PyBlock::new(&self.cell, from_start as BlockId))
+        let id = place(index, self.len).ok_or_else(|| {
+            PyIndexError::new_err(format!("block {index} of a pool of {} blocks", self.len))
+        })?;
+        Ok(PyBlock::new(&self.cell, id as BlockId))
     }
 }
 

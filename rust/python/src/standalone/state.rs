@@ -12,7 +12,7 @@ use super::clock::Clock;
 use super::events::PendingEvent;
 use super::request::PyRequest;
 use super::stats::PrefixCacheStats;
-use crate::ffi::{CheckedState, GuardedCell, IntoPyResult, WithCore, to_py};
+use crate::ffi::{CheckedState, GuardedCell, IntoPyResult, WithCore, mixed_digest, to_py};
 
 /// The cell that a manager, its pool and every view of its blocks share.
 pub(super) type StateCell = GuardedCell<State>;
@@ -30,12 +30,7 @@ pub(crate) struct State {
     pub(super) clock: Clock,
 }
 
-impl CheckedState for State {
-    #[inline]
-    fn check_after(&mut self, _: &'static str) -> Result<(), String> {
-        Ok(())
-    }
-}
+impl CheckedState for State {}
 
 impl WithCore for State {
     #[inline]
@@ -50,6 +45,26 @@ impl WithCore for State {
 
     fn hash_len(&self) -> usize {
         self.hash_len.unwrap_or(0)
+    }
+
+    fn call<T>(
+        &mut self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
+    ) -> PyResult<T> {
+        self.change(py, None, call)
+    }
+
+    fn names(&self) -> impl Iterator<Item = (&str, RequestId)> {
+        self.names.iter().map(|(name, &id)| (name.as_str(), id))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        kvoxide_core::check(&self.core)
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        mixed_digest(&self.core, &[self.events.len()])
     }
 }
 
@@ -113,11 +128,6 @@ impl State {
     /// Returns whether look-ups may serve this request.
     pub(super) fn looks_up(&self, request: &PyRequest) -> bool {
         self.core.config().enable_caching && !request.skip_reading_prefix_cache
-    }
-
-    /// Empties the prefix cache unless a block is in use; returns whether it was emptied.
-    pub(super) fn reset_pool(&mut self, py: Python<'_>) -> PyResult<bool> {
-        self.change(py, None, |core| Ok(core.reset_prefix_cache()))
     }
 
     /// Returns the block tables of a request.

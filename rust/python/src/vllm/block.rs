@@ -7,7 +7,7 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyString, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyType};
 
 use kvoxide_core::pool::Blocks;
 use kvoxide_core::{BlockId, NULL_BLOCK};
@@ -15,7 +15,7 @@ use kvoxide_core::{BlockId, NULL_BLOCK};
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
 use super::state::VllmState;
-use crate::ffi::{BlockView, GuardedCell};
+use crate::ffi::{BlockView, GuardedCell, Owner, view_methods};
 
 /// Ends of the free queue.
 pub(super) const FRONT: usize = 0;
@@ -92,6 +92,41 @@ impl VllmBlock {
         })?;
         let Some(neighbour) = neighbour else { return Ok(None) };
         queued(py, &self.view.owner, neighbour, end)
+    }
+}
+
+impl Owner for Engine {
+    type State = VllmState;
+
+    #[inline]
+    fn cell(&self) -> &GuardedCell<VllmState> {
+        &self.cell
+    }
+
+    fn objects<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        ids: impl IntoIterator<Item = BlockId>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let ids: Vec<_> = ids.into_iter().collect();
+        self.views.list(py, ids.into_iter(), |id| VllmBlock::make(py, self, id))
+    }
+
+    fn ids_of(self: &Arc<Self>, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
+        let py = blocks.py();
+        let id = |block: PyResult<Bound<'_, PyAny>>| {
+            let block = block?;
+            match block.cast::<VllmBlock>() {
+                Ok(block) => block.get().id_at(py, self),
+                Err(_) => block.getattr(intern!(py, "block_id"))?.extract(),
+            }
+        };
+        let ids = blocks.try_iter()?.map(id).collect::<PyResult<Vec<_>>>()?;
+        if self.is_replaced() {
+            return Ok(ids);
+        }
+        self.cell.read(py, |state| state.core.check_ids(&ids).into_vllm(py))?;
+        Ok(ids)
     }
 }
 
@@ -252,19 +287,9 @@ impl VllmBlock {
     fn set_next_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
         self.write_twin("next_free_block", block)
     }
-
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| self.view.is_same(&other.get().view))
-    }
-
-    fn __hash__(&self) -> u64 {
-        u64::from(self.view.id)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.view.repr(self.ref_cnt(py)?))
-    }
 }
+
+view_methods!(VllmBlock);
 
 /// Returns vLLM's class of blocks if it is loaded, else `own`.
 pub(super) fn class_of_blocks<'py>(

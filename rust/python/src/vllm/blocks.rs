@@ -7,16 +7,15 @@ use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK, RequestId};
 
-use super::block::{VllmBlock, class_in_vllm};
+use super::block::class_in_vllm;
 use super::engine::Engine;
-use super::errors::IntoVllmResult;
 use super::state::VllmState;
 use super::synced::Synced;
-use crate::ffi::{BlockLists, arrays, contained, id_array, lists_or_none};
+use crate::ffi::{BlockLists, Owner, contained, id_array, list_methods, place};
 
 /// Blocks per group, with the interface of vLLM's class of this name.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
@@ -65,7 +64,7 @@ impl VllmBlocks {
             return held.rows(py);
         }
         contained(py, || {
-            let lists = groups.iter().map(|group| block_list(py, owner, group.iter()));
+            let lists = groups.iter().map(|group| owner.objects(py, group.iter()));
             PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
         })
     }
@@ -96,15 +95,17 @@ impl VllmBlocks {
     }
 
     /// Returns the groups with these ids, which count from the end if negative.
-    fn selected(&self, group_ids: Option<Vec<isize>>) -> PyResult<Vec<&GroupBlocks>> {
+    fn selected(
+        &self,
+        _: Python<'_>,
+        group_ids: Option<Vec<isize>>,
+    ) -> PyResult<Vec<&GroupBlocks>> {
         let len = self.lists.groups.len();
-        let index = |id: isize| {
-            let from_start = if id < 0 { id.checked_add_unsigned(len)? } else { id };
-            usize::try_from(from_start).ok()
-        };
-        self.lists.selected(group_ids, index, |id| {
-            PyIndexError::new_err(format!("group id {id} is unknown; there are {len} groups"))
-        })
+        self.lists.selected(
+            group_ids,
+            |id| place(id, len),
+            |id| PyIndexError::new_err(format!("group id {id} is unknown; there are {len} groups")),
+        )
     }
 }
 
@@ -144,20 +145,6 @@ impl VllmBlocks {
         Ok(made.bind(py).clone())
     }
 
-    #[pyo3(signature = (allow_none=false, *, group_ids=None))]
-    fn get_block_ids<'py>(
-        &self,
-        py: Python<'py>,
-        allow_none: bool,
-        group_ids: Option<Vec<isize>>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        lists_or_none(py, self.selected(group_ids)?, allow_none)
-    }
-
-    fn get_block_ids_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        arrays(py, self.selected(None)?)
-    }
-
     fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
         if let [group] = &self.lists.groups[..]
             && self.lists.owner.is_replaced()
@@ -190,7 +177,7 @@ impl VllmBlocks {
         end: usize,
         or_hashed: bool,
     ) -> PyResult<usize> {
-        let group = self.selected(Some(vec![group]))?[0];
+        let group = self.selected(py, Some(vec![group]))?[0];
         if self.lists.owner.is_replaced() {
             for (at, id) in group.iter().enumerate().take(end).skip(start) {
                 let is_it =
@@ -211,7 +198,7 @@ impl VllmBlocks {
         start: usize,
         end: usize,
     ) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        let group = self.selected(Some(vec![group]))?[0];
+        let group = self.selected(py, Some(vec![group]))?[0];
         let ids = group.iter().skip(start).take(end.saturating_sub(start));
         contained(py, || Ok(id_array(py, ids)))
     }
@@ -235,21 +222,9 @@ impl VllmBlocks {
             Err(_) => Ok(false),
         }
     }
-
-    fn __repr__(&self) -> String {
-        self.lists.repr()
-    }
 }
 
-/// Returns views of blocks as a list.
-pub(super) fn block_list<'py>(
-    py: Python<'py>,
-    engine: &Arc<Engine>,
-    ids: impl IntoIterator<Item = BlockId>,
-) -> PyResult<Bound<'py, PyList>> {
-    let ids: Vec<_> = ids.into_iter().collect();
-    engine.views.list(py, ids.into_iter(), |id| VllmBlock::make(py, engine, id))
-}
+list_methods!(VllmBlocks);
 
 impl Engine {
     /// Returns the part of a state that keeps Python's lists up to date.
@@ -257,7 +232,7 @@ impl Engine {
         let engine = Arc::downgrade(self);
         let views_of = move |py: Python<'_>, ids: Vec<BlockId>| {
             let Some(engine) = engine.upgrade() else { return Ok(None) };
-            block_list(py, &engine, ids).map(|views| Some(views.unbind()))
+            engine.objects(py, ids).map(|views| Some(views.unbind()))
         };
         state.synced.get_or_insert_with(|| Synced::new(Box::new(views_of)))
     }
@@ -288,24 +263,6 @@ pub(super) fn lists_of(
     groups: &Bound<'_, PyAny>,
     engine: &Arc<Engine>,
 ) -> PyResult<Vec<GroupBlocks>> {
-    let lists = groups.try_iter()?.map(|group| Ok(GroupBlocks::new(0, ids_of(&group?, engine)?)));
+    let lists = groups.try_iter()?.map(|group| Ok(GroupBlocks::new(0, engine.ids_of(&group?)?)));
     lists.collect()
-}
-
-/// Returns the ids of block views; an error unless they belong to `engine`.
-pub(super) fn ids_of(blocks: &Bound<'_, PyAny>, engine: &Arc<Engine>) -> PyResult<Vec<BlockId>> {
-    let py = blocks.py();
-    let id = |block: PyResult<Bound<'_, PyAny>>| {
-        let block = block?;
-        match block.cast::<VllmBlock>() {
-            Ok(block) => block.get().id_at(py, engine),
-            Err(_) => block.getattr(intern!(py, "block_id"))?.extract(),
-        }
-    };
-    let ids = blocks.try_iter()?.map(id).collect::<PyResult<Vec<_>>>()?;
-    if engine.is_replaced() {
-        return Ok(ids);
-    }
-    engine.cell.read(py, |state| state.core.check_ids(&ids).into_vllm(py))?;
-    Ok(ids)
 }

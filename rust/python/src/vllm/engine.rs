@@ -11,7 +11,7 @@ use kvoxide_core::BlockId;
 
 use super::state::{Changes, VllmState};
 use super::views::{Twins, Views};
-use crate::ffi::{GuardedCell, Owner, block_error};
+use crate::ffi::{GuardedCell, block_error};
 
 /// The cell with the state, and the Python object of the block pool.
 pub(crate) struct Engine {
@@ -25,15 +25,6 @@ pub(crate) struct Engine {
     is_replaced: AtomicBool,
     /// The manager that replaced this engine.
     successor: PyOnceLock<Py<PyWeakrefReference>>,
-}
-
-impl Owner for Engine {
-    type State = VllmState;
-
-    #[inline]
-    fn cell(&self) -> &GuardedCell<VllmState> {
-        &self.cell
-    }
 }
 
 impl Engine {

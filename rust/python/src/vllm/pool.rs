@@ -8,13 +8,14 @@ use kvoxide_core::pool::Observation;
 use kvoxide_core::{BlockId, GroupId, NULL_BLOCK};
 
 use super::block::VllmBlock;
-use super::blocks::{block_list, ids_of};
 use super::errors::IntoVllmResult;
 use super::events::VllmEvents;
 use super::manager::VllmManager;
 use super::sequence::VllmBlockSequence;
 use super::state::VllmState;
-use crate::ffi::{WithCore, found, known_hash, known_key, packed_key, take_blocks};
+use crate::ffi::{Owner, WithCore, found, known_hash, known_key, packed_key, place, pool_methods};
+
+pool_methods!(VllmManager, engine);
 
 #[pymethods]
 impl VllmManager {
@@ -23,27 +24,16 @@ impl VllmManager {
         self.engine.cell.ask(py, |core| core.pool().num_blocks())
     }
 
-    fn num_free_blocks(&self, py: Python<'_>) -> PyResult<isize> {
-        self.engine.cell.ask(py, |core| core.pool().num_free_blocks())
-    }
-
     fn set_num_free_blocks(&self, py: Python<'_>, n: usize) -> PyResult<()> {
         self.engine.cell.edit(py, "set_num_free_blocks", |state| {
             state.core.pool_mut().set_num_free_blocks(n).into_vllm(py)
         })
     }
 
-    fn num_pinned_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.cell.ask(py, |core| core.pool().num_pinned_blocks())
-    }
-
-    fn block<'py>(&self, py: Python<'py>, index: i64) -> PyResult<Bound<'py, PyAny>> {
-        let len = self.num_blocks(py)? as i64;
-        let from_start = if index < 0 { index + len } else { index };
-        if !(0..len).contains(&from_start) {
-            return Err(PyIndexError::new_err("list index out of range"));
-        }
-        VllmBlock::shared(py, &self.engine, from_start as BlockId)
+    fn block<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        let outside = || PyIndexError::new_err("list index out of range");
+        let id = place(index, self.num_blocks(py)?).ok_or_else(outside)?;
+        VllmBlock::shared(py, &self.engine, id as BlockId)
     }
 
     fn get_cached_block<'py>(
@@ -55,7 +45,7 @@ impl VllmManager {
         self.engine.cell.read(py, |state| {
             let hash = known_hash(hash, state.hash_len)?;
             let found = found(&state.core, hash, groups);
-            found.map(|ids| block_list(py, &self.engine, ids)).transpose()
+            found.map(|ids| self.engine.objects(py, ids)).transpose()
         })
     }
 
@@ -156,42 +146,9 @@ impl VllmManager {
         self.engine.cell.ask(py, |core| core.pool().index().num_keys())
     }
 
-    fn get_new_blocks<'py>(
-        &self,
-        py: Python<'py>,
-        num_blocks: usize,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let Self { engine, .. } = self;
-        engine.cell.change(py, "get_new_blocks", |state| {
-            let ids = take_blocks(&mut state.core, num_blocks).into_vllm(py)?;
-            engine.cell.handed_out(py, block_list(py, engine, ids))
-        })
-    }
-
-    fn touch(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(blocks, &self.engine)?;
-        self.engine.cell.change(blocks.py(), "touch", |state| {
-            state
-                .core
-                .pool()
-                .by_hand()
-                .check_has_none(ids.iter().copied())
-                .into_vllm(blocks.py())?;
-            state.core.pool_mut().touch(&ids);
-            Ok(())
-        })
-    }
-
-    fn free_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(blocks, &self.engine)?;
-        self.engine.cell.change(blocks.py(), "free_blocks", |state| {
-            state.core.release_blocks(&ids).into_vllm(blocks.py())
-        })
-    }
-
     /// Removes a reference from each block; blocks without references go to the back of the queue.
     fn unpin_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(blocks, &self.engine)?;
+        let ids = self.engine.ids_of(blocks)?;
         if ids.contains(&NULL_BLOCK) {
             return Err(PyAssertionError::new_err("the null block is not held and not unpinned"));
         }
@@ -216,12 +173,6 @@ impl VllmManager {
             state.core.pool_mut().evict(block_ids.iter().map(id).collect::<PyResult<Vec<_>>>()?);
             Ok(())
         })
-    }
-
-    fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
-        self.engine
-            .cell
-            .change(py, "reset_prefix_cache", |state| Ok(state.core.reset_prefix_cache()))
     }
 
     /// Returns the events since the last call; `None` if there was none.

@@ -8,10 +8,10 @@ use kvoxide_core::BlockId;
 use kvoxide_core::pool::QueueEnd;
 
 use super::block::{BACK, FRONT, VllmBlock};
-use super::blocks::{block_list, ids_of};
 use super::errors::IntoVllmResult;
 use super::manager::VllmManager;
 use super::queue_walk::VllmFreeWalk;
+use crate::ffi::Owner;
 
 #[pymethods]
 impl VllmManager {
@@ -26,7 +26,7 @@ impl VllmManager {
             let blocks = core.pool().blocks();
             blocks.free_from(blocks.first_free()).collect()
         })?;
-        block_list(py, &self.engine, ids)
+        self.engine.objects(py, ids)
     }
 
     /// Returns an iterator over the free blocks behind a block, or over all of them.
@@ -52,7 +52,7 @@ impl VllmManager {
             state.changes.add();
             Ok(ids)
         })?;
-        self.engine.cell.handed_out(py, block_list(py, &self.engine, ids))
+        self.engine.hand_out(py, ids)
     }
 
     /// Removes the first block from the queue and returns it.
@@ -65,7 +65,7 @@ impl VllmManager {
 
     /// Removes a block from the queue.
     fn unqueue(&self, py: Python<'_>, block: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = ids_of(PyList::new(py, [block])?.as_any(), &self.engine)?;
+        let ids = self.engine.ids_of(PyList::new(py, [block])?.as_any())?;
         self.engine.cell.edit(py, "unqueue", |state| {
             if !state.core.pool_mut().unqueue(ids[0]) {
                 return Err(PyRuntimeError::new_err(format!(
@@ -80,7 +80,7 @@ impl VllmManager {
 
     /// Adds blocks to the queue that were removed from it or whose references were set to 0.
     fn enqueue(&self, py: Python<'_>, blocks: &Bound<'_, PyAny>, at_front: bool) -> PyResult<()> {
-        let ids = ids_of(blocks, &self.engine)?;
+        let ids = self.engine.ids_of(blocks)?;
         let end = if at_front { QueueEnd::Front } else { QueueEnd::Back };
         self.engine.cell.edit(py, "enqueue", |state| {
             state.core.enqueue(&ids, end).into_vllm(py)?;

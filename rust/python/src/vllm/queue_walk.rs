@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use kvoxide_core::BlockId;
 
 use super::block::{BACK, FRONT, class_of_blocks, queued};
-use super::blocks::block_list;
 use super::engine::Engine;
+use crate::ffi::Owner;
 
 /// The sentinel before the first block of the free queue, or behind the last one.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmQueueEnd", frozen)]
@@ -180,7 +180,7 @@ impl VllmFreeWalk {
             };
             blocks.free_from(first).take(self.batch).collect()
         })?;
-        let views = block_list(py, &self.engine, ids.iter().copied())?;
+        let views = self.engine.objects(py, ids.iter().copied())?;
         let views = views.iter().map(Bound::unbind);
         self.ahead.extend(ids.into_iter().zip(views));
         self.ahead.reverse();

@@ -12,8 +12,8 @@ use pyo3::types::{PyIterator, PyList, PySlice};
 use kvoxide_core::BlockId;
 
 use super::block::VllmBlock;
-use super::blocks::block_list;
 use super::engine::Engine;
+use crate::ffi::{Owner, place};
 
 /// Once Python has asked for more than one in so many blocks, a list has all of them, which Python
 /// reads several times as fast.
@@ -39,7 +39,7 @@ impl VllmBlockSequence {
         if let Some(all) = self.all.get(py) {
             return Ok(all.bind(py).clone());
         }
-        let list = block_list(py, &self.engine, 0..self.len as BlockId)?;
+        let list = self.engine.objects(py, 0..self.len as BlockId)?;
         let all = self.all.get_or_init(py, || list.unbind()).bind(py).clone();
         if !self.engine.is_replaced()
             && let Ok(pool) = self.engine.facade(py)
@@ -71,14 +71,11 @@ impl VllmBlockSequence {
         if let Ok(slice) = index.cast::<PySlice>() {
             let indices = slice.indices(self.len as isize)?;
             let ids = (0..indices.slicelength as isize).map(|i| indices.start + i * indices.step);
-            return Ok(block_list(py, &self.engine, ids.map(|id| id as BlockId))?.into_any());
+            return Ok(self.engine.objects(py, ids.map(|id| id as BlockId))?.into_any());
         }
-        let index: isize = index.extract()?;
-        let from_start = if index < 0 { index + self.len as isize } else { index };
-        match usize::try_from(from_start) {
-            Ok(id) if id < self.len => VllmBlock::shared(py, &self.engine, id as BlockId),
-            _ => Err(PyIndexError::new_err("list index out of range")),
-        }
+        let outside = || PyIndexError::new_err("list index out of range");
+        let id = place(index.extract()?, self.len).ok_or_else(outside)?;
+        VllmBlock::shared(py, &self.engine, id as BlockId)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {

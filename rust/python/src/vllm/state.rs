@@ -86,6 +86,33 @@ impl WithCore for VllmState {
     fn hash_len(&self) -> usize {
         self.hash_len.unwrap_or(0)
     }
+
+    fn call<T>(
+        &mut self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
+    ) -> PyResult<T> {
+        call(&mut self.core).into_vllm(py)
+    }
+
+    fn names(&self) -> impl Iterator<Item = (&str, RequestId)> {
+        self.requests.iter().map(|(name, known)| (name.as_str(), known.id))
+    }
+
+    /// Checks that each request with blocks has a name, too.
+    fn check(&self) -> Result<(), String> {
+        kvoxide_core::check(&self.core)?;
+        let num_named = self.requests.values().filter(|known| self.core.knows(known.id)).count();
+        match self.core.num_requests() {
+            held if held == num_named => Ok(()),
+            held => Err(format!("{held} requests hold blocks, {num_named} of them have a name")),
+        }
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let beside = [self.requests.len(), self.hash_len(), self.next_id as usize];
+        mixed_digest(&self.core, &beside)
+    }
 }
 
 impl VllmState {
@@ -139,22 +166,6 @@ impl VllmState {
         self.check().map_err(|broken| {
             format!("after call {} ({call}) an invariant was broken: {broken}", self.num_calls)
         })
-    }
-
-    /// Checks every invariant, and that each request with blocks has a name.
-    pub(super) fn check(&self) -> Result<(), String> {
-        kvoxide_core::check(&self.core)?;
-        let num_named = self.requests.values().filter(|known| self.core.knows(known.id)).count();
-        match self.core.num_requests() {
-            held if held == num_named => Ok(()),
-            held => Err(format!("{held} requests hold blocks, {num_named} of them have a name")),
-        }
-    }
-
-    /// Returns 32 bytes that depend on all of the state.
-    pub(super) fn digest(&self) -> [u8; 32] {
-        let beside = [self.requests.len(), self.hash_len(), self.next_id as usize];
-        mixed_digest(&self.core, &beside)
     }
 
     /// Runs a call about a request with the core, the known request and the length of hashes.
@@ -223,22 +234,6 @@ impl VllmState {
             self.forget(request_id);
         }
         Ok(())
-    }
-
-    /// Returns the names of requests by their numbers.
-    pub(super) fn names_of(
-        &self,
-        ids: impl Iterator<Item = RequestId>,
-    ) -> hashbrown::HashMap<RequestId, &str> {
-        let wanted: hashbrown::HashSet<_> = ids.collect();
-        let known = self.requests.iter().filter(|_| !wanted.is_empty());
-        let known = known.filter(|(_, known)| wanted.contains(&known.id));
-        known.map(|(name, known)| (known.id, name.as_str())).collect()
-    }
-
-    /// Returns the names of all known requests by their numbers.
-    pub(super) fn all_names(&self) -> hashbrown::HashMap<RequestId, &str> {
-        self.requests.iter().map(|(name, known)| (known.id, name.as_str())).collect()
     }
 
     /// Returns the block tables of a request; empty ones for a request without blocks.

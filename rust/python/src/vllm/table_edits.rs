@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::blocks::ids_of;
 use super::manager::VllmManager;
 use super::synced::Fact;
+use crate::ffi::Owner;
 
 #[pymethods]
 impl VllmManager {
@@ -37,7 +37,7 @@ impl VllmManager {
         group: usize,
         blocks: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let ids = ids_of(blocks, &self.engine)?;
+        let ids = self.engine.ids_of(blocks)?;
         self.engine.cell.edit(py, "write_row", |state| {
             state.write(py, request_id, |core, id| core.write_table(id, group, ids))
         })

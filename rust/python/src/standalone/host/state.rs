@@ -18,10 +18,6 @@ pub(super) struct HostState {
 
 impl CheckedState for HostState {
     const NAME: &'static str = "host tier";
-
-    fn check_after(&mut self, _: &'static str) -> Result<(), String> {
-        Ok(())
-    }
 }
 
 impl HostState {

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::construction::PyManager;
-use crate::ffi::count;
+use crate::ffi::{WithCore, count};
 use crate::standalone::pool::{evict_blocks, take_events};
 use crate::standalone::request::PyRequest;
 use crate::standalone::stats::PrefixCacheStats;
@@ -18,7 +18,7 @@ impl PyManager {
 
     fn reset_prefix_cache(&self, py: Python<'_>) -> PyResult<bool> {
         self.cell.change(py, "reset_prefix_cache", |state| {
-            let done = state.reset_pool(py)?;
+            let done = state.call(py, |core| Ok(core.reset_prefix_cache()))?;
             if let (true, Some(stats)) = (done, &mut state.stats) {
                 stats.reset = true;
             }

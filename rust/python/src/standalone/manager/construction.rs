@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
 
-use kvoxide_core::{GroupBlocks, Manager, ManagerConfig, Policy};
+use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
-use crate::ffi::{BlockLists, GuardedCell, IntoPyResult, PyConfig, PyPolicy, optional_size, size};
+use crate::ffi::{
+    BlockLists, GuardedCell, IntoPyResult, Owner, PyBlockCopy, PyConfig, PyPolicy,
+    PyRetentionReport, WithCore, manager_methods, optional_size, size,
+};
 use crate::standalone::blocks::PyBlocks;
 use crate::standalone::clock::Clock;
 use crate::standalone::pool::PyBlockPool;
@@ -31,6 +35,8 @@ impl PyManager {
         self.cell.ask(py, |core| core.config().groups.len())
     }
 }
+
+manager_methods!(PyManager, cell);
 
 #[pymethods]
 impl PyManager {
@@ -62,27 +68,22 @@ impl PyManager {
     ) -> PyResult<Self> {
         let lookahead = size(py, "num_hash_lookahead_tokens", num_hash_lookahead_tokens)?;
         let groups = kv_cache_config.groups.iter().map(|group| group.spec.clone()).collect();
+        let max_model_len = size(py, "max_model_len", max_model_len)?;
         let config = ManagerConfig {
-            num_blocks: kv_cache_config.num_blocks,
-            groups,
-            max_model_len: size(py, "max_model_len", max_model_len)?,
             scheduler_block_size: optional_size(py, "scheduler_block_size", scheduler_block_size)?,
             hash_block_size: optional_size(py, "hash_block_size", hash_block_size)?,
             max_in_flight_tokens: optional_size(py, "max_in_flight_tokens", max_in_flight_tokens)?,
             enable_caching,
             use_eagle,
-            drops_flagged_groups: false,
             dcp_world_size: size(py, "dcp_world_size", dcp_world_size)?,
             num_hash_lookahead_tokens: lookahead,
             enable_mamba_shared_prefix_checkpoint,
-            recaches_known_tail: false,
             num_prefill_lookahead: size(py, "num_prefill_lookahead", num_prefill_lookahead)?,
             enable_events: enable_kv_cache_events,
             watermark,
+            policy: policy.unwrap_or_default().policy,
             needs_zeroing: kv_cache_config.needs_zeroing,
-            keep_tail_below_boundary: true,
-            observe: false,
-            policy: policy.map_or_else(Policy::default, |policy| policy.policy),
+            ..ManagerConfig::new(kv_cache_config.num_blocks, groups, max_model_len)
         };
         config.check_holds_a_request().into_py(py)?;
         let state = State {
@@ -131,26 +132,6 @@ impl PyManager {
     #[getter]
     fn num_kv_cache_groups(&self, py: Python<'_>) -> PyResult<usize> {
         self.num_groups(py)
-    }
-
-    #[getter]
-    fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.cell.ask(py, |core| core.watermark_blocks())
-    }
-
-    #[getter]
-    fn enable_partial_hash_hits(&self, py: Python<'_>) -> PyResult<bool> {
-        self.cell.ask(py, Manager::has_partial_hits)
-    }
-
-    #[getter]
-    fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.cell.ask(py, Manager::keeps_boundary_states)
-    }
-
-    #[getter]
-    fn usage(&self, py: Python<'_>) -> PyResult<f64> {
-        self.cell.ask(py, |core| core.pool().usage())
     }
 
     #[getter]

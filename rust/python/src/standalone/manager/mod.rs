@@ -1,7 +1,6 @@
 //! The standalone manager: converts arguments, calls the core, converts results.
 
 mod cache;
-mod inspection;
 mod scheduling;
 mod tables;
 mod worker;

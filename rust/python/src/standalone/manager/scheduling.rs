@@ -6,8 +6,8 @@ use pyo3::types::PyList;
 use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, SlotDemand};
 
 use super::construction::PyManager;
-use crate::ffi::{BlockLists, IntoPyResult, count, request_error};
-use crate::standalone::blocks::{PyBlock, PyBlocks};
+use crate::ffi::{BlockLists, IntoPyResult, Owner, count, request_error};
+use crate::standalone::blocks::PyBlocks;
 use crate::standalone::request::PyRequest;
 use crate::standalone::state::State;
 
@@ -178,7 +178,7 @@ impl PyManager {
             let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
             state.priorities.remove(&id);
             state.names.remove(&request.request_id);
-            self.cell.handed_out(py, PyBlock::list(py, &self.cell, ids))
+            self.cell.hand_out(py, ids)
         })
     }
 

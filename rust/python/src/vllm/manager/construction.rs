@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
-use crate::ffi::{BlockLists, IntoPyResult, PyConfig, PyPolicy};
+use crate::ffi::{
+    BlockLists, IntoPyResult, Owner, PyBlockCopy, PyConfig, PyPolicy, PyRetentionReport, WithCore,
+    manager_methods,
+};
 use crate::vllm::attributes::{ListLength, Requests};
 use crate::vllm::blocks::VllmBlocks;
 use crate::vllm::engine::Engine;
@@ -54,6 +58,8 @@ impl VllmManager {
     }
 }
 
+manager_methods!(VllmManager, engine);
+
 #[pymethods]
 impl VllmManager {
     #[new]
@@ -93,6 +99,7 @@ impl VllmManager {
             num_blocks: kv_cache_config.num_blocks,
             groups: kv_cache_config.groups.into_iter().map(|group| group.spec).collect(),
             max_model_len,
+            needs_zeroing: kv_cache_config.needs_zeroing,
             scheduler_block_size: Some(scheduler_block_size),
             hash_block_size: Some(hash_block_size),
             max_in_flight_tokens: Some(max_in_flight_tokens),
@@ -106,7 +113,6 @@ impl VllmManager {
             num_prefill_lookahead,
             enable_events: enable_kv_cache_events,
             watermark,
-            needs_zeroing: kv_cache_config.needs_zeroing,
             keep_tail_below_boundary,
             observe,
             policy: policy.policy,
@@ -138,25 +144,5 @@ impl VllmManager {
     /// Poisons the manager: it refuses every further call with this reason.
     fn poison(&self, py: Python<'_>, reason: String) {
         self.engine.cell.poison(py, reason);
-    }
-
-    #[getter]
-    fn usage(&self, py: Python<'_>) -> PyResult<f64> {
-        self.engine.cell.ask(py, |core| core.pool().usage())
-    }
-
-    #[getter]
-    fn enable_partial_hash_hits(&self, py: Python<'_>) -> PyResult<bool> {
-        self.engine.cell.ask(py, Manager::has_partial_hits)
-    }
-
-    #[getter]
-    fn mamba_shared_prefix_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.engine.cell.ask(py, Manager::keeps_boundary_states)
-    }
-
-    #[getter]
-    fn watermark_blocks(&self, py: Python<'_>) -> PyResult<usize> {
-        self.engine.cell.ask(py, |core| core.watermark_blocks())
     }
 }

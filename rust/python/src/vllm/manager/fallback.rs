@@ -1,5 +1,7 @@
 //! The engine's state in vLLM's terms, and its replacement by vLLM's own objects.
 
+use std::collections::HashMap;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -48,7 +50,7 @@ impl VllmManager {
     fn group_for_vllm<'py>(&self, py: Python<'py>, group: GroupId) -> PyResult<Bound<'py, PyDict>> {
         self.engine.cell.read(py, |state| {
             let memory = state.core.memory_of(group);
-            let names = state.all_names();
+            let names: HashMap<_, _> = state.names().map(|(name, id)| (id, name)).collect();
             let name = |id: RequestId| names.get(&id).copied();
             let made = PyDict::new(py);
             made.set_item("req_to_blocks", tables(py, state, group)?)?;

@@ -3,7 +3,6 @@
 
 mod coordinator;
 mod fallback;
-mod inspection;
 mod scheduling;
 mod tables;
 mod worker;

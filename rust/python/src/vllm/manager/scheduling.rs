@@ -7,9 +7,9 @@ use pyo3::types::{IntoPyDict, PyBool, PyList, PyTuple};
 use kvoxide_core::{AllocateArgs, Error, GroupBlocks, HashSource, Manager, PrefixHit};
 
 use super::construction::VllmManager;
-use crate::ffi::BlockLists;
+use crate::ffi::{BlockLists, Owner};
 use crate::vllm::attributes::Reader;
-use crate::vllm::blocks::{VllmBlocks, block_list, groups_of, is_no_hit};
+use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::request::{KnownRequest, PyHashes, RequestSnapshot};
 
@@ -50,7 +50,7 @@ impl VllmManager {
     #[pyo3(signature = (request, num_new_tokens, num_new_computed_tokens=0,
         new_computed_blocks=None, num_lookahead_tokens=0, num_external_computed_tokens=0,
         delay_cache_blocks=false, num_encoder_tokens=0, full_sequence_must_fit=false,
-        reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=None))]
+        reserved_blocks=0, has_scheduled_reqs=true, skip_zeroing_group_ids=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "vLLM's arguments")]
     fn allocate_slots<'py>(
         &self,
@@ -66,7 +66,7 @@ impl VllmManager {
         full_sequence_must_fit: bool,
         reserved_blocks: isize,
         has_scheduled_reqs: bool,
-        skip_zeroing_group_ids: Option<Vec<usize>>,
+        skip_zeroing_group_ids: Vec<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if self.engine.is_replaced() {
             let kwargs = [
@@ -88,8 +88,9 @@ impl VllmManager {
                 ("has_scheduled_reqs", PyBool::new(py, has_scheduled_reqs).to_owned().into_any()),
             ];
             let kwargs = kwargs.into_py_dict(py)?;
-            if let Some(groups) = skip_zeroing_group_ids {
-                kwargs.set_item("skip_zeroing_group_ids", PyTuple::new(py, groups)?)?;
+            if !skip_zeroing_group_ids.is_empty() {
+                let groups = PyTuple::new(py, skip_zeroing_group_ids)?;
+                kwargs.set_item("skip_zeroing_group_ids", groups)?;
             }
             return self.engine.in_vllm(
                 intern!(py, "allocate_slots"),
@@ -111,7 +112,7 @@ impl VllmManager {
             full_sequence_must_fit,
             reserved_blocks,
             has_scheduled_reqs,
-            skip_zeroing_group_ids: skip_zeroing_group_ids.as_deref().unwrap_or(&[]),
+            skip_zeroing_group_ids: &skip_zeroing_group_ids,
         };
         let new = self.engine.cell.change(py, "allocate_slots", |state| {
             if !state.core.pool().by_hand().is_empty() {
@@ -182,7 +183,7 @@ impl VllmManager {
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
             });
-            self.engine.cell.handed_out(py, block_list(py, &self.engine, ids))
+            self.engine.hand_out(py, ids)
         })
     }
 

@@ -9,9 +9,15 @@ use kvoxide_core::BlockId;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PyBlockCopy {
     #[pyo3(get)]
-    pub(super) src_block_id: BlockId,
+    src_block_id: BlockId,
     #[pyo3(get)]
-    pub(super) dst_block_id: BlockId,
+    dst_block_id: BlockId,
+}
+
+impl From<(BlockId, BlockId)> for PyBlockCopy {
+    fn from((src_block_id, dst_block_id): (BlockId, BlockId)) -> Self {
+        Self { src_block_id, dst_block_id }
+    }
 }
 
 #[pymethods]
