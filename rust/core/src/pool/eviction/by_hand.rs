@@ -1,8 +1,9 @@
-//! Blocks that other code moves out of the free queue and back, and references that it sets.
+//! Blocks that other code moves out of the free queue and back, and references that other code
+//! sets.
 //!
-//! A block that was taken out of its queue and has no reference is *loose*: the pool has a reference
-//! to it, so that every other call finds it in use. A queued block that got references stays queued
-//! until it is taken out.
+//! A block that was taken out of its queue and has no reference is *loose*. The pool holds a
+//! reference to it, so that every other call finds it in use. A queued block that got references
+//! stays queued until it is taken out.
 
 use super::Eviction;
 use super::queue::QueueEnd;
@@ -10,7 +11,7 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::pool::blocks::Blocks;
 
-/// What was moved and counted by hand and is not finished.
+/// The unfinished moves of blocks and changes of reference counts by other code.
 #[derive(Debug, Default)]
 pub struct ByHand {
     loose: hashbrown::HashSet<BlockId, foldhash::fast::FixedState>,
@@ -18,18 +19,18 @@ pub struct ByHand {
 }
 
 impl ByHand {
-    /// Whether no block is being moved by hand.
+    /// Returns whether no block is being moved by other code.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.counted.is_empty()
     }
 
-    /// Whether a block was taken out of its queue, and has no reference.
+    /// Returns whether a block was taken out of its queue and has no reference.
     pub fn is_loose(&self, block: BlockId) -> bool {
         self.loose.contains(&block)
     }
 
-    /// References to a block where they are not those that the pool has.
+    /// Returns the number of references to a block, if it differs from the pool's count.
     pub(crate) fn count(&self, block: BlockId) -> Option<u32> {
         match self.counted.get(&block) {
             Some(&count) => Some(count),
@@ -55,12 +56,12 @@ impl ByHand {
         }
     }
 
-    /// Refuses to go on while a queued block has references.
+    /// Returns an error while a queued block has references.
     pub(crate) fn check_none_counted(&self) -> Result<()> {
         self.check_has_none(self.counted.keys().copied())
     }
 
-    /// Sets a reference count and nothing else: the block stays in its queue or out of it.
+    /// Sets only a reference count: the block stays in its queue, or out of it.
     pub(crate) fn set_ref_count(&mut self, blocks: &mut Blocks, block: BlockId, count: u32) {
         match (blocks.ref_count(block) == 0, count) {
             (true, 0) => _ = self.counted.remove(&block),
@@ -76,8 +77,8 @@ impl ByHand {
         }
     }
 
-    /// Takes a free block out of its queue. References that it got by hand stay; without any it is
-    /// loose.
+    /// Takes a free block out of its queue. The block keeps references that other code set. Without
+    /// such references it is loose.
     pub(crate) fn take_out(
         &mut self,
         eviction: &mut Eviction,
@@ -92,8 +93,8 @@ impl ByHand {
         blocks.set_ref_count(block, counted.unwrap_or(1));
     }
 
-    /// Puts loose blocks at an end of the free queue, in their order. An error, which changes
-    /// nothing, says which block is not loose or was given twice.
+    /// Puts loose blocks at an end of the free queue, in their order. If a block is not loose or
+    /// was given twice, nothing changes, and the error names that block.
     pub(crate) fn put_back(
         &mut self,
         eviction: &mut Eviction,

@@ -1,9 +1,9 @@
-//! Which free block is evicted next: the free queue and the pinned tier of vLLM ([`queue`]), with
-//! kvoxide's own policy the ranked lists of free cached blocks too ([`adaptive`]). A policy from
-//! outside this crate orders free cached blocks one at a time ([`policy`]).
+//! Decides which free block is evicted next. The free queue and the pinned tier have vLLM's order
+//! ([`queue`]). kvoxide's own policy also has ranked lists of free cached blocks ([`adaptive`]). A
+//! policy from outside this crate orders free cached blocks one at a time ([`policy`]).
 //!
-//! A policy adds and drops references too. It does so for many blocks at once, and finds out on the
-//! way which of them become free or are no longer free.
+//! A policy also adds and drops references. It does so for many blocks at once, and at the same
+//! time finds the blocks that become free or are no longer free.
 
 pub(crate) mod by_hand;
 
@@ -29,12 +29,12 @@ pub(crate) enum Eviction {
     Ordered(Ordered),
 }
 
-/// What is known of full blocks when they become cached.
+/// Properties of full blocks when they become cached.
 #[derive(Clone, Copy, Debug)]
 pub struct EvictionHints {
-    /// What the blocks are worth.
+    /// The value of the blocks.
     pub value: ValueLevel,
-    /// Tokens of the prompt. Blocks behind it were generated.
+    /// The number of tokens of the prompt. Blocks after the prompt were generated.
     pub num_prompt_tokens: usize,
 }
 
@@ -42,7 +42,7 @@ pub struct EvictionHints {
 pub(crate) type Find<'a> = &'a dyn Fn(&Blocks, &CacheKey) -> Option<BlockId>;
 
 impl Eviction {
-    /// The order of a fresh pool, all of whose blocks are free. With `adaptive`, `blocks` has
+    /// Creates the order of a new pool in which all blocks are free. With `adaptive`, `blocks` has
     /// [`Adaptive::NUM_SENTINELS`] further lists.
     pub(crate) fn new(
         blocks: &mut Blocks,
@@ -56,7 +56,7 @@ impl Eviction {
         }
     }
 
-    /// Puts a policy in force in place of the default one. No block may be cached.
+    /// Replaces the default policy with another one. No block may be cached.
     pub(crate) fn evict_by(&mut self, policy: Box<dyn EvictionPolicy>) -> Result<()> {
         let Self::Queue(queue) = self else {
             return Err(Error::Config(
@@ -105,7 +105,7 @@ impl Eviction {
         }
     }
 
-    /// Number of free blocks.
+    /// Returns the number of free blocks.
     #[inline]
     pub(crate) fn num_free(&self) -> usize {
         match self {
@@ -115,7 +115,7 @@ impl Eviction {
         }
     }
 
-    /// Full blocks have become cached.
+    /// Notes that full blocks have become cached.
     #[inline]
     pub(crate) fn note_cached(
         &mut self,
@@ -130,14 +130,14 @@ impl Eviction {
         }
     }
 
-    /// Gives blocks that have just become cached a value. Null blocks are passed over.
+    /// Sets the value of blocks that have just become cached. Null blocks are skipped.
     pub(crate) fn set_value(&mut self, ids: &[BlockId], value: ValueLevel) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.set_value(ids, value);
         }
     }
 
-    /// A block has become cached by itself, under a key of whose prompt nothing is known.
+    /// Notes that a single block has become cached. Nothing is known of the prompt of its key.
     pub(crate) fn note_cached_alone(
         &mut self,
         blocks: &mut Blocks,
@@ -151,7 +151,7 @@ impl Eviction {
         }
     }
 
-    /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
+    /// Adds a reference to each block. A free block leaves its list. Null blocks are skipped.
     #[inline]
     pub(crate) fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         match self {
@@ -161,8 +161,8 @@ impl Eviction {
         }
     }
 
-    /// Drops a reference to each block. Of those that lose their last one, equal ones are evicted in
-    /// the order given. Null blocks are passed over.
+    /// Drops a reference to each block. Among equal blocks that lose their last reference, the
+    /// first in the given order is evicted first. Null blocks are skipped.
     #[inline]
     pub(crate) fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         match self {
@@ -172,7 +172,7 @@ impl Eviction {
         }
     }
 
-    /// Does what [`Self::release`] does, the last block first.
+    /// Releases blocks like [`Self::release`], but the last block first.
     #[inline]
     pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
         match self {
@@ -182,7 +182,7 @@ impl Eviction {
         }
     }
 
-    /// A block lost its keys. A free one goes to the free queue.
+    /// Notes that a block lost its keys. A free block moves to the free queue.
     pub(crate) fn note_uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
         match self {
             Self::Queue(queue) => queue.uncached(blocks, block),
@@ -191,7 +191,7 @@ impl Eviction {
         }
     }
 
-    /// The keys of a block have gone to another.
+    /// Notes that the keys of a block have moved to another block.
     pub(crate) fn note_moved(&mut self, blocks: &mut Blocks, from: BlockId, to: BlockId) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.moved(blocks, from, to);
@@ -199,7 +199,7 @@ impl Eviction {
         self.note_uncached(blocks, from);
     }
 
-    /// The content of a cached block was computed again, in a block that is in use.
+    /// Notes that the content of a cached block was computed again, in a block that is in use.
     #[inline]
     pub(crate) fn note_replaced(&mut self, blocks: &mut Blocks, old: BlockId, new: BlockId) {
         if let Self::Adaptive(adaptive) = self {
@@ -207,7 +207,7 @@ impl Eviction {
         }
     }
 
-    /// Appends the next `n` free blocks to `out`. The caller has checked that there are so many.
+    /// Appends the next `n` free blocks to `out`. The caller has checked that `n` blocks are free.
     #[inline]
     pub(crate) fn evict(
         &mut self,
@@ -234,7 +234,7 @@ impl Eviction {
         }
     }
 
-    /// Takes a free block out of the list that it is in.
+    /// Takes a free block out of its list.
     pub(crate) fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
         match self {
             Self::Queue(queue) => queue.unlink(blocks, ListSpan::of(block)),
@@ -256,7 +256,7 @@ impl Eviction {
             .chain(of_policy.unwrap_or_default())
     }
 
-    /// Whether a block is one of [`Self::listed_blocks`].
+    /// Returns whether a block is one of [`Self::listed_blocks`].
     pub(crate) fn is_listed(&self, blocks: &Blocks, block: BlockId) -> bool {
         match self {
             Self::Queue(_) => false,
@@ -265,7 +265,7 @@ impl Eviction {
         }
     }
 
-    /// Returns the number of [`Self::listed_blocks`] as the policy counts them.
+    /// Returns the number of [`Self::listed_blocks`], by the policy's own count.
     pub(crate) fn num_listed(&self) -> usize {
         match self {
             Self::Queue(_) => 0,
@@ -274,7 +274,7 @@ impl Eviction {
         }
     }
 
-    /// Returns the blocks that are evicted last, because a running request may come back to them.
+    /// Returns the blocks that are evicted last, because a running request may need them again.
     pub(crate) fn protected_blocks<'a>(
         &'a self,
         blocks: &'a Blocks,
@@ -287,7 +287,7 @@ impl Eviction {
         self.adaptive()?.priority_of(block)
     }
 
-    /// Checks what the policy knows of blocks. The error says what is wrong.
+    /// Checks the policy's data about blocks. The error says what is wrong.
     pub(crate) fn check(&self, blocks: &Blocks) -> std::result::Result<(), String> {
         match self {
             Self::Queue(_) => Ok(()),

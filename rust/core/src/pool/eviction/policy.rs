@@ -1,5 +1,5 @@
-//! The door for a policy from outside this crate: it orders free cached blocks, one at a time, and
-//! the pool does the rest.
+//! The interface for a policy from outside this crate. The policy orders free cached blocks, one at
+//! a time, and the pool does the rest.
 
 use std::fmt::Debug;
 
@@ -10,36 +10,39 @@ use crate::pool::blocks::{Blocks, FullBlocks, ListSpan, OpenEnds};
 
 /// The order in which free cached blocks are evicted.
 ///
-/// The pool counts references, has the uncached blocks in its free queue and allocates these first.
-/// Only when they run out does it ask for the block that is evicted next. Blocks of the pinned tier
-/// are evicted after all blocks of the policy. [`BlockPool::evict_by`](super::super::BlockPool::evict_by)
-/// puts a policy in force. Each call is about one block, never the null block; `blocks` has its
-/// references, its key and how many tokens of a prefix its hash covers.
+/// The pool counts references, keeps the uncached blocks in its free queue and allocates these
+/// first. Only when the queue is empty does it ask for the block that is evicted next. Blocks of
+/// the pinned tier are evicted after all blocks of the policy.
+/// [`BlockPool::evict_by`](super::super::BlockPool::evict_by) puts a policy in force. Each call is
+/// about one block, never the null block. `blocks` has the block's references, its key and the
+/// number of tokens of a prefix that its hash covers.
 pub trait EvictionPolicy: Debug + Send + Sync {
-    /// Notes that a block in use became cached. Nothing is known of its request if there are no
-    /// hints: the block got a single key from outside, or the keys of another block.
+    /// Notes that a block in use became cached. Without hints, nothing is known of its request: the
+    /// block got a single key from outside, or the keys of another block.
     fn cached(&mut self, blocks: &Blocks, block: BlockId, hints: Option<EvictionHints>);
 
-    /// Notes that a request hit a block. A free one is removed by [`Self::remove`] before.
+    /// Notes that a request hit a block. If the block was free, the caller has removed it with
+    /// [`Self::remove`].
     fn hit(&mut self, blocks: &Blocks, block: BlockId);
 
-    /// Adds a cached block that became free. Of blocks that become free together, the caller adds the
-    /// one first that is evicted first by the default policy.
+    /// Adds a cached block that became free. If blocks become free together, the caller first adds
+    /// the block that the default policy would evict first.
     fn insert(&mut self, blocks: &Blocks, block: BlockId);
 
-    /// Removes a block, if it was added and is not removed yet. Returns whether it was.
+    /// Removes a block, if it was added and is not removed yet. Returns whether it removed the
+    /// block.
     fn remove(&mut self, blocks: &Blocks, block: BlockId) -> bool;
 
     /// Removes and returns the block that is evicted next.
     fn evict(&mut self, blocks: &Blocks) -> Option<BlockId>;
 
-    /// Returns the blocks that were added and are not removed, the one first that is evicted next.
+    /// Returns the blocks that were added and are not removed, in the order of eviction.
     fn order(&self, blocks: &Blocks) -> Vec<BlockId>;
 
-    /// Returns the number of these blocks.
+    /// Returns the number of blocks that were added and are not removed.
     fn num_blocks(&self) -> usize;
 
-    /// Checks what the policy knows, in tests. The error says what is wrong.
+    /// Checks the policy's data, in tests. The error says what is wrong.
     fn check(&self, blocks: &Blocks) -> Result<(), String>;
 }
 
@@ -107,8 +110,8 @@ impl Ordered {
         self.queue.evict(blocks, n, out);
     }
 
-    /// Moves the `n` blocks that are evicted first, or all if there are fewer, to the end of the free
-    /// queue.
+    /// Moves the `n` blocks that are evicted first to the end of the free queue, or all blocks if
+    /// there are fewer.
     pub(super) fn move_to_queue(&mut self, blocks: &mut Blocks, n: usize) {
         for _ in 0..n {
             let Some(block) = self.policy.evict(blocks) else { return };

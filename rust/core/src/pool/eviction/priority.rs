@@ -1,7 +1,8 @@
-//! Retention priorities and times to live: what a request asks for, what a block has, and the lists
-//! of free blocks by priority. Blocks below the default priority are evicted before all others,
-//! those above it after all others, as long as they do not exceed the protected share. Priorities and
-//! times to live are those of TensorRT-LLM's `KvCacheRetentionConfig`.
+//! Retention priorities and times to live: the priority that a request asks for, the priority of a
+//! block, and the lists of free blocks by priority. Blocks below the default priority are evicted
+//! before all others. Blocks above it are evicted after all others, as long as they do not exceed
+//! the protected share. Priorities and times to live work as in TensorRT-LLM's
+//! `KvCacheRetentionConfig`.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::pool::blocks::Blocks;
 
-/// A retention priority that a request asks for, and for how long.
+/// A retention priority that a request asks for, and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetentionPriority {
@@ -18,13 +19,13 @@ pub struct RetentionPriority {
 }
 
 impl RetentionPriority {
-    /// The priority of blocks for which no request asks for another.
+    /// The priority of blocks for which no request asks for another priority.
     pub const DEFAULT_PRIORITY: u8 = 50;
-    /// The highest.
+    /// The highest priority.
     pub(crate) const MAX_PRIORITY: u8 = 100;
 
-    /// A priority from 0 to 100, and the seconds after a block's last use until it counts as 50
-    /// again; `None` for no end.
+    /// Creates a priority from 0 to 100. `seconds` is the time after a block's last use until its
+    /// priority counts as 50 again; `None` means that it does not end.
     pub fn new(priority: i64, seconds: Option<f64>) -> Result<Self> {
         let is_priority = |&priority: &u8| priority <= Self::MAX_PRIORITY;
         let Some(priority) = u8::try_from(priority).ok().filter(is_priority) else {
@@ -46,22 +47,22 @@ impl RetentionPriority {
         }
     }
 
-    /// From 0 to 100.
+    /// Returns the priority, from 0 to 100.
     pub fn priority(self) -> u8 {
         self.priority
     }
 
-    /// Whether it is the default priority.
+    /// Returns whether it is the default priority.
     pub(crate) fn is_default(self) -> bool {
         self.priority == Self::DEFAULT_PRIORITY
     }
 
-    /// Whether it ends by itself, for which the time has to be known.
+    /// Returns whether the priority ends by itself. Then the caller has to set the time.
     pub fn has_end(self) -> bool {
         self.lifetime.is_some() && !self.is_default()
     }
 
-    /// The priority of a block that is used now.
+    /// Returns the priority of a block that is used now.
     pub(super) fn from(self, now: u64) -> EffectivePriority {
         let until = self
             .lifetime
@@ -77,42 +78,42 @@ fn milliseconds(seconds: f64) -> u64 {
 /// The priority of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EffectivePriority {
-    /// From 0 to 100, but not 50.
+    /// The priority, from 0 to 100, but not 50.
     pub priority: u8,
-    /// The time of its end, in milliseconds.
+    /// The time at which the priority ends, in milliseconds.
     pub until: u64,
 }
 
 impl EffectivePriority {
-    /// The end of a priority without one.
+    /// The value of `until` for a priority that does not end.
     pub const NO_END: u64 = u64::MAX;
 
     pub(super) fn is_live(self, now: u64) -> bool {
         self.until > now
     }
 
-    /// Whether it is below the default priority.
+    /// Returns whether it is below the default priority.
     pub(super) fn is_low(self) -> bool {
         self.priority < RetentionPriority::DEFAULT_PRIORITY
     }
 }
 
-/// The priorities of blocks, and lists of those free blocks that have one.
+/// The priorities of blocks, and the lists of the free blocks that have a priority.
 #[derive(Debug)]
 pub(super) struct PriorityLists {
-    /// Of each block the priority that it had last. Empty until a request asks for one.
+    /// The last priority of each block. Empty until a request asks for a priority.
     priorities: Vec<u8>,
-    /// Of each block the end of that priority. Empty until one has an end.
+    /// The end of each block's last priority. Empty until a priority has an end.
     priority_ends: Vec<u64>,
-    /// The list of priority 0; those of the others follow.
+    /// The sentinel of the list of priority 0. The sentinels of the other lists follow.
     first_sentinel: u32,
     /// A bit for each list that has a block.
     filled: u128,
     num_low: usize,
     num_high: usize,
-    /// The most free blocks above the default priority.
+    /// The maximum number of free blocks above the default priority.
     max_high: usize,
-    /// The listed blocks whose priority ends, by when it does.
+    /// The listed blocks whose priority ends, sorted by the time of the end.
     ends: BTreeSet<(u64, BlockId)>,
 }
 
@@ -121,7 +122,7 @@ const LOW: u128 = (1 << RetentionPriority::DEFAULT_PRIORITY) - 1;
 impl PriorityLists {
     pub(super) const NUM_LISTS: usize = RetentionPriority::MAX_PRIORITY as usize + 1;
 
-    /// Empty lists, whose sentinels are the records from `first_sentinel` on.
+    /// Creates empty lists. Their sentinels are the records from `first_sentinel` on.
     pub(super) fn new(blocks: &mut Blocks, first_sentinel: u32, max_high: usize) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| blocks.make_ring(first_sentinel + list));
         Self {
@@ -136,12 +137,12 @@ impl PriorityLists {
         }
     }
 
-    /// Number of listed blocks.
+    /// Returns the number of listed blocks.
     pub(super) fn len(&self) -> usize {
         self.num_low + self.num_high
     }
 
-    /// Number of listed blocks above the default priority.
+    /// Returns the number of listed blocks above the default priority.
     pub(super) fn num_high(&self) -> usize {
         self.num_high
     }
@@ -150,7 +151,7 @@ impl PriorityLists {
         self.first_sentinel + u32::from(priority)
     }
 
-    /// The priority that a block had last.
+    /// Returns the last priority of a block.
     pub(super) fn of(&self, block: BlockId) -> EffectivePriority {
         let block = block as usize;
         EffectivePriority {
@@ -163,7 +164,7 @@ impl PriorityLists {
         }
     }
 
-    /// Sets the priority of one of `num_blocks` blocks, which is not listed.
+    /// Sets the priority of one of `num_blocks` blocks. The block must not be listed.
     pub(super) fn set(&mut self, num_blocks: usize, block: BlockId, priority: EffectivePriority) {
         if self.priorities.is_empty() {
             self.priorities = vec![RetentionPriority::DEFAULT_PRIORITY; num_blocks];
@@ -205,17 +206,17 @@ impl PriorityLists {
         if priority.is_low() { &mut self.num_low } else { &mut self.num_high }
     }
 
-    /// Whether any listed block is below the default priority.
+    /// Returns whether any listed block is below the default priority.
     pub(super) fn has_low(&self) -> bool {
         self.num_low > 0
     }
 
-    /// The block that is evicted first of those below the default priority.
+    /// Returns the block that is evicted first among the blocks below the default priority.
     pub(super) fn first_low(&self, blocks: &Blocks) -> Option<BlockId> {
         self.first_of(blocks, self.filled & LOW)
     }
 
-    /// The block that is evicted first of those above the default priority.
+    /// Returns the block that is evicted first among the blocks above the default priority.
     pub(super) fn first_high(&self, blocks: &Blocks) -> Option<BlockId> {
         self.first_of(blocks, self.filled & !LOW)
     }
@@ -225,23 +226,23 @@ impl PriorityLists {
         blocks.first_of_ring(self.first_sentinel + list)
     }
 
-    /// Returns a block beyond the protected share: of the lowest priority above the default, the
-    /// one that was listed first.
+    /// Returns a block that exceeds the protected share: the block that was listed first, of the
+    /// lowest priority above the default.
     pub(super) fn excess(&self, blocks: &Blocks) -> Option<BlockId> {
         self.first_high(blocks).filter(|_| self.num_high > self.max_high)
     }
 
-    /// A listed block whose priority has ended.
+    /// Returns a listed block whose priority has ended.
     pub(super) fn ended(&self, now: u64) -> Option<BlockId> {
         self.ends.first().filter(|&&(until, _)| until <= now).map(|&(_, block)| block)
     }
 
-    /// Every listed block, the lowest priority first.
+    /// Returns every listed block, the lowest priority first.
     pub(super) fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS as u32).flat_map(|list| blocks.ring(self.first_sentinel + list))
     }
 
-    /// Says what is wrong with the lists at a time.
+    /// Checks the lists at a time. The error says what is wrong.
     pub(super) fn check(&self, blocks: &Blocks, now: u64) -> std::result::Result<(), String> {
         let mut counts = [0, 0];
         let mut ends = BTreeSet::new();

@@ -1,34 +1,35 @@
-//! The free queue and the pinned tier, in the order of vLLM.
+//! The free queue and the pinned tier, in vLLM's order.
 
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::{
     BlockList, Blocks, IdRun, ListSpan, OpenEnds, Part, Parts, PrefetchedParts,
 };
 
-/// Where released blocks go.
+/// The end of the free queue to which released blocks go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecycleOrder {
     /// Uncached blocks go to the front of the free queue (vLLM PR 43447).
     #[default]
     UncachedFirst,
-    /// All blocks go to the back, as before that PR.
+    /// All blocks go to the back, as before that pull request.
     Fifo,
 }
 
-/// Which end of the free queue.
+/// An end of the free queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEnd {
-    /// Its blocks are allocated first.
+    /// Blocks at this end are allocated first.
     Front,
-    /// Its blocks are allocated last.
+    /// Blocks at this end are allocated last.
     Back,
 }
 
-/// Blocks that are handled while the records of as many others are fetched from memory.
+/// The number of blocks that are processed while the records of the next blocks are fetched from
+/// memory.
 const READ_AT_ONCE: usize = 1 << 8;
 
-/// Free blocks in the order in which they are allocated, and pinned blocks, which follow the oldest
-/// first once the queue is empty (vLLM PR 40676).
+/// The free blocks in the order in which they are allocated, and the pinned blocks. When the queue
+/// is empty, pinned blocks follow, the oldest first (vLLM PR 40676).
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     pub free: BlockList,
@@ -37,7 +38,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The queue of a fresh pool, all of whose blocks are free.
+    /// Creates the queue of a new pool in which all blocks are free.
     pub(crate) fn new(blocks: &mut Blocks, order: RecycleOrder) -> Self {
         let free = BlockList::of_all(blocks);
         let pinned = BlockList::new(blocks, blocks.len() as u32);
@@ -48,8 +49,8 @@ impl Queue {
         self.free.len() + self.pinned.len()
     }
 
-    /// Takes `n` blocks from the front of the queue to the end of `out`. The caller has checked that
-    /// so many are free.
+    /// Moves `n` blocks from the front of the queue to the end of `out`. The caller has checked
+    /// that `n` blocks are free.
     pub(crate) fn evict(&mut self, blocks: &mut Blocks, n: usize, out: &mut Vec<BlockId>) {
         if n > self.free.len() {
             self.demote(blocks, n - self.free.len());
@@ -67,7 +68,7 @@ impl Queue {
         }
     }
 
-    /// Adds a reference to each block; a free one leaves the queue. Null blocks are passed over.
+    /// Adds a reference to each block. A free block leaves the queue. Null blocks are skipped.
     #[inline(never)]
     pub(crate) fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         let mut span = ListSpan::default();
@@ -87,7 +88,7 @@ impl Queue {
         self.unlink(blocks, span);
     }
 
-    /// `span` holds neighbours in a list that were hit and are still linked.
+    /// Hits a run of blocks. `span` holds neighbours in a list that were hit and are still linked.
     fn hit_run(&mut self, blocks: &mut Blocks, run: &[BlockId], mut span: ListSpan) -> ListSpan {
         match blocks.hit_run(IdRun::of(run)) {
             None => self.hit_each(blocks, run, span),
@@ -117,7 +118,7 @@ impl Queue {
         }
     }
 
-    /// Takes neighbours out of the list that they are in.
+    /// Takes neighbours out of their list.
     pub(crate) fn unlink(&mut self, blocks: &mut Blocks, span: ListSpan) {
         let list = match span.first().is_some_and(|block| blocks.is_pinned(block)) {
             true => &mut self.pinned,
@@ -126,8 +127,8 @@ impl Queue {
         list.remove_span(blocks, &span);
     }
 
-    /// Drops a reference to each block. Those that lose their last one become free, in the order
-    /// given: the first is allocated first.
+    /// Drops a reference to each block. Blocks that lose their last reference become free, in the
+    /// given order: the first is allocated first.
     #[inline(never)]
     pub(crate) fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
         let mut ends = self.free.open(blocks);
@@ -135,7 +136,7 @@ impl Queue {
         self.free.close(blocks, &ends);
     }
 
-    /// Does what [`Self::release`] does, the last block first.
+    /// Releases blocks like [`Self::release`], but the last block first.
     pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
         let mut reversed = [NULL_BLOCK; READ_AT_ONCE];
         let mut ends = self.free.open(blocks);
@@ -179,7 +180,7 @@ impl Queue {
         }
     }
 
-    /// Drops a reference to each block and puts those that lose their last one at the end of the
+    /// Drops a reference to each block. Blocks that lose their last reference go to the end of the
     /// queue, cached or not (vLLM's `unpin_blocks`).
     pub(crate) fn release_to_back(
         &mut self,
@@ -194,7 +195,7 @@ impl Queue {
         }
     }
 
-    /// A block that lost its keys has no place in the pinned tier.
+    /// Unpins a block that lost its keys. A free block moves from the pinned tier to the queue.
     pub(crate) fn uncached(&mut self, blocks: &mut Blocks, block: BlockId) {
         if blocks.is_pinned(block) {
             blocks.set_pinned(block, false);
@@ -226,7 +227,7 @@ impl Queue {
     }
 }
 
-/// Lists blocks last first, without null blocks, and returns their number.
+/// Writes blocks to `reversed`, the last block first and without null blocks. Returns their number.
 fn reverse(ids: &[BlockId], reversed: &mut [BlockId]) -> usize {
     if ids.iter().fold(true, |all, &block| all & (block != NULL_BLOCK)) {
         reversed.iter_mut().zip(ids.iter().rev()).for_each(|(to, &block)| *to = block);

@@ -1,5 +1,5 @@
-//! What the adaptive policy knows of a block, in 32 bits: how often it was used, its value, flags,
-//! the place where it is while it is free and cached, and the epoch in which it became so.
+//! The adaptive policy's metadata of a block, in 32 bits: its number of uses, its value and flags,
+//! its place while it is free and cached, and the epoch in which it became free.
 
 use bytemuck::Zeroable;
 
@@ -7,25 +7,25 @@ use super::nearness::Nearness;
 use super::tuning::{LOWEST_PROTECTED_VALUE, VALUE_LEVELS};
 use super::value::ValueLevel;
 
-/// What is known of a block when it becomes cached.
+/// The properties of a block when it becomes cached.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockClass {
-    /// What it is worth.
+    /// The value of the block.
     pub value: ValueLevel,
-    /// Whether it is part of a tail, which alone can serve a hit's end.
+    /// Whether the block is part of a tail. A tail can serve only the end of a hit.
     pub is_tail: bool,
-    /// Whether it is a state, of which vLLM's own policy caches as many as this one.
+    /// Whether the block is a state. vLLM's own policy caches as many states as this policy.
     pub is_state: bool,
-    /// Whether the shadow caches may sample it.
+    /// Whether the shadow caches may sample the block.
     pub is_sampleable: bool,
-    /// Whether it holds generated tokens.
+    /// Whether the block holds generated tokens.
     pub is_generated: bool,
 }
 
-/// Where a free cached block is.
+/// The place of a free cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In none of the others: it is in use, or in the free queue.
+    /// In no list of this policy: the block is in use, or in the free queue.
     Elsewhere,
     /// In one of the ranked lists.
     Ranked,
@@ -40,10 +40,10 @@ pub(super) mod bit {
 
     pub(crate) const USES: u32 = 0xf;
     pub(crate) const VALUE_SHIFT: u32 = 4;
-    /// How many halvings are missing to no value: 0 in a block that never had one.
+    /// The number of value levels above no value. It is 0 in a block that never had a value.
     pub(crate) const VALUE: u32 = 0x7 << VALUE_SHIFT;
     const _: () = assert!(VALUE >> VALUE_SHIFT == VALUE_LEVELS as u32);
-    /// Values from [`LOWEST_PROTECTED_VALUE`] on have all of these.
+    /// The bits that all values from [`LOWEST_PROTECTED_VALUE`] on have.
     pub(crate) const PROTECTED_VALUE: u32 =
         VALUE & !((LOWEST_PROTECTED_VALUE as u32) << VALUE_SHIFT);
     const _: () = assert!((LOWEST_PROTECTED_VALUE + 1).is_power_of_two());
@@ -54,33 +54,33 @@ pub(super) mod bit {
     pub(crate) const SAMPLED: u32 = 1 << 11;
     pub(crate) const HAS_PRIORITY: u32 = 1 << 12;
     pub(crate) const PRIORITY_LIST: u32 = 1 << 13;
-    /// Hit since the last second chance.
+    /// The block was hit since its last second chance.
     pub(crate) const HIT_SINCE: u32 = 1 << 14;
     pub(crate) const DURABLE: u32 = 1 << 15;
-    /// What earns a tail a second chance.
+    /// The bits that earn a tail a second chance.
     pub(crate) const SECOND_CHANCE: u32 = HIT_SINCE | DURABLE;
     pub(crate) const NEARNESS_SHIFT: u32 = 16;
     pub(crate) const EPOCH_SHIFT: u32 = 18;
     pub(crate) const EPOCH: u32 = 0x3fff << EPOCH_SHIFT;
     pub(crate) const PLACE: u32 = RANKED | PROTECTED | PRIORITY_LIST;
-    /// What decides in which list a free block is.
+    /// The bits that decide which list a free block enters.
     pub(crate) const LIST_KEY: u32 = USES | VALUE | TAIL | HAS_PRIORITY;
 }
 
-/// What is known of one block.
+/// The metadata of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 #[repr(transparent)]
 pub struct BlockMeta(pub(super) u32);
 
 impl BlockMeta {
-    /// A block that becomes cached is used for the first time.
+    /// Returns the metadata of a block that becomes cached and is used for the first time.
     pub(super) fn first(class: BlockClass) -> Self {
         let flag = |is_set: bool, bit: u32| u32::from(is_set) * bit;
         let flags = flag(class.is_tail, bit::TAIL) | flag(class.is_generated, bit::GENERATED);
         Self(1 | flags).with_value(class.value).with_durable(class.value.is_durable())
     }
 
-    /// The frequency class.
+    /// Returns the frequency class.
     pub(super) fn class(self) -> usize {
         match self.0 & bit::USES {
             0 | 1 => 0,
@@ -95,13 +95,13 @@ impl BlockMeta {
         ValueLevel::new(VALUE_LEVELS - above_none as usize)
     }
 
-    /// Whether the block has no value.
+    /// Returns whether the block has no value.
     #[inline]
     pub(super) fn is_worthless(self) -> bool {
         self.0 & bit::VALUE == 0
     }
 
-    /// Whether the block is a tail that is protected while its request runs: see
+    /// Returns whether the block is a tail that is protected while its request runs: see
     /// [`LOWEST_PROTECTED_VALUE`].
     #[inline]
     pub(super) fn is_protectable(self) -> bool {
@@ -118,7 +118,7 @@ impl BlockMeta {
         self.0 & bit::HAS_PRIORITY != 0
     }
 
-    /// Returns 1 if the block holds generated tokens and is no tail, else 0.
+    /// Returns 1 if the block holds generated tokens and is not a tail, else 0.
     #[inline]
     pub(super) fn num_answers(self) -> usize {
         usize::from(self.0 & (bit::GENERATED | bit::TAIL) == bit::GENERATED)
@@ -128,30 +128,31 @@ impl BlockMeta {
         self.0 & bit::TAIL != 0
     }
 
-    /// Whether the block holds generated tokens.
+    /// Returns whether the block holds generated tokens.
     #[inline]
     pub fn is_generated(self) -> bool {
         self.0 & bit::GENERATED != 0
     }
 
-    /// Whether the block has been used by the request alone that computed it.
+    /// Returns whether only the request that computed the block has used it.
     pub fn is_used_once(self) -> bool {
         self.class() == 0
     }
 
-    /// Whether one or two requests used the block besides the one that computed it.
+    /// Returns whether one or two other requests used the block in addition to the request that
+    /// computed it.
     pub(super) fn has_two_or_three_uses(self) -> bool {
         self.class() == 1
     }
 
-    /// Whether the block holds generated tokens and was used by the request alone that generated
-    /// them. Others are part of a prompt.
+    /// Returns whether the block holds generated tokens and only the request that generated them
+    /// has used it. All other blocks are part of a prompt.
     #[inline]
     pub fn is_unused_answer(self) -> bool {
         self.0 & (bit::GENERATED | bit::USES) == bit::GENERATED | 1
     }
 
-    /// Whether a full-attention block lies near the end of a prompt or in an answer.
+    /// Returns whether a full-attention block lies near the end of a prompt or in an answer.
     pub fn is_end(self) -> bool {
         self.is_generated() || self.nearness().step().is_some()
     }
@@ -160,16 +161,16 @@ impl BlockMeta {
         self.0 & bit::DURABLE != 0
     }
 
-    /// Whether the block may get a second chance: it is a tail worth protection, and a request resumed
-    /// at it since its last one or its value lasts. If nobody resumed at it though its prefix was
-    /// used, hits end elsewhere.
+    /// Returns whether the block may get a second chance. It has to be a tail worth protection.
+    /// Also, its value has to last, or a request has to have resumed at it since its last second
+    /// chance. If no request resumed at the tail although its prefix was used, hits end elsewhere.
     #[inline]
     pub(super) fn has_second_chance(self) -> bool {
         self.is_protectable() && self.0 & bit::SECOND_CHANCE != 0
     }
 
-    /// Returns the bits that rule out a second chance here: whatever block has them alike has none.
-    /// `None` if this block has one.
+    /// Returns bits that rule out a second chance: no block with the same values of these bits has
+    /// one. Returns `None` if this block has a second chance.
     #[inline]
     pub(super) fn bits_against_second_chance(self) -> Option<u32> {
         match self.0 {
@@ -180,12 +181,12 @@ impl BlockMeta {
         }
     }
 
-    /// How near the end of its prompt a full block lies.
+    /// Returns how near the end of its prompt a full block lies.
     pub fn nearness(self) -> Nearness {
         Nearness::from_bits(self.0 >> bit::NEARNESS_SHIFT)
     }
 
-    /// The epoch in which the block became free last.
+    /// Returns the epoch in which the block last became free.
     pub(super) fn epoch(self) -> Epoch {
         Epoch(self.0 >> bit::EPOCH_SHIFT)
     }
@@ -200,10 +201,10 @@ impl BlockMeta {
     }
 }
 
-/// What a block's metadata becomes.
+/// Changes of a block's metadata.
 impl BlockMeta {
-    /// A hit uses the block once more. A tail that serves a hit has the value of the full blocks
-    /// that it goes with.
+    /// Returns the metadata after a hit, which counts one more use. A tail that serves a hit gets
+    /// the value of the full blocks of the hit.
     #[inline]
     pub(super) fn hit(self) -> Self {
         let next = self.0.wrapping_add(1);
@@ -211,7 +212,7 @@ impl BlockMeta {
         Self(uses | bit::VALUE | bit::HIT_SINCE)
     }
 
-    /// The block leaves the place where it is.
+    /// Returns the metadata after the block has left its place.
     #[inline]
     pub(super) fn removed(self) -> Self {
         Self(self.0 & !bit::PLACE)
@@ -222,18 +223,18 @@ impl BlockMeta {
         Self(self.0 & !(bit::PLACE | bit::VALUE))
     }
 
-    /// The block enters a list that [`TargetList::accepts`] it.
+    /// Returns the metadata after the block has entered a list that [`TargetList::accepts`] it.
     #[inline]
     pub(super) fn entered(self, list: TargetList) -> Self {
         Self(self.0 & !(bit::PLACE | bit::EPOCH) | list.place_and_epoch)
     }
 
-    /// The block enters the list of its priority.
+    /// Returns the metadata after the block has entered the list of its priority.
     pub(super) fn entered_priority_list(self, epoch: Epoch) -> Self {
         Self(self.0 & !(bit::PLACE | bit::EPOCH) | bit::PRIORITY_LIST | epoch.bits())
     }
 
-    /// The block joins the protected tails.
+    /// Returns the metadata after the block has joined the protected tails.
     pub(super) fn protected(self) -> Self {
         Self(self.0 & !bit::PLACE | bit::PROTECTED)
     }
@@ -256,28 +257,31 @@ impl BlockMeta {
         if is_set { Self(self.0 | flag) } else { Self(self.0 & !flag) }
     }
 
-    /// The block has been used at least as often as another.
+    /// Returns the metadata with at least as many uses as another block has.
     #[inline]
     pub(super) fn with_uses_of(self, other: Self) -> Self {
         let uses = (self.0 & bit::USES).max(other.0 & bit::USES);
         Self(self.0 & !bit::USES | uses)
     }
 
-    /// A sequence ends at a tail, which has been used as often as a block of its prefix. What the
-    /// prompt holds of the tail keeps a higher value than that of the end.
+    /// Returns the metadata of a tail at which a sequence ends. The tail gets at least the uses of
+    /// a block of its prefix. A tail in the prompt keeps its value if it is higher than the value
+    /// of the end.
     #[inline]
     pub(super) fn end_of_sequence(self, prefix: Self, value: ValueLevel) -> Self {
         let value = if self.is_unused_answer() { value } else { value.max(self.value()) };
         self.with_uses_of(prefix).with_value(value)
     }
 
-    /// A full block that has just become cached lies near the end of its prompt.
+    /// Returns the metadata with the nearness of a full block that has just become cached to the
+    /// end of its prompt.
     #[inline]
     pub(super) fn with_nearness(self, nearness: Nearness) -> Self {
         Self(self.0 | nearness.bits() << bit::NEARNESS_SHIFT)
     }
 
-    /// The block had its second chance, and gets another only if a request resumes there again.
+    /// Returns the metadata after a second chance. The block gets another one only if a request
+    /// resumes there again.
     pub(super) fn used_second_chance(self) -> Self {
         Self(self.0 & !bit::HIT_SINCE)
     }
@@ -294,12 +298,12 @@ impl Epoch {
         Self(n as u32 & Self::MASK)
     }
 
-    /// Returns how many epochs have ended since an earlier one.
+    /// Returns the number of epochs between an earlier epoch and this one.
     pub(super) fn age(self, earlier: Self) -> usize {
         (self.0.wrapping_sub(earlier.0) & Self::MASK) as usize
     }
 
-    /// Returns the epoch that ended so many before this one.
+    /// Returns the epoch `age` epochs before this one.
     pub(super) fn before(self, age: usize) -> Self {
         Self::new((self.0 as usize).wrapping_sub(age))
     }
@@ -309,10 +313,10 @@ impl Epoch {
     }
 }
 
-/// The ranked list that blocks enter which are released one after the other.
+/// The ranked list that blocks enter when they are released one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TargetList {
-    /// The bits that the list's blocks have in common.
+    /// The bits that all blocks of the list have in common.
     pub mask: u32,
     pub bits: u32,
     place_and_epoch: u32,
@@ -322,8 +326,8 @@ impl TargetList {
     /// A list that accepts no block.
     pub(super) const NONE: Self = Self { mask: 0, bits: u32::MAX, place_and_epoch: 0 };
 
-    /// The list of a block and an epoch. Tails enter it together with full blocks unless
-    /// `are_tails_apart`, since some of them may have to be protected.
+    /// Creates the target list for a block and an epoch. Tails enter the same list as full blocks
+    /// unless `are_tails_apart`, since some tails may have to be protected.
     pub(super) fn new(meta: BlockMeta, epoch: Epoch, are_tails_apart: bool) -> Self {
         let mask = if are_tails_apart { bit::LIST_KEY } else { bit::LIST_KEY & !bit::TAIL };
         Self { mask, bits: meta.0 & mask, place_and_epoch: bit::RANKED | epoch.bits() }
@@ -334,7 +338,7 @@ impl TargetList {
         meta.0 & self.mask == self.bits
     }
 
-    /// The frequency class of the list.
+    /// Returns the frequency class of the list.
     pub(super) fn class(self) -> usize {
         BlockMeta(self.bits).class()
     }

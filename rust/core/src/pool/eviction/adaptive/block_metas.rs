@@ -1,4 +1,4 @@
-//! The metadata of all blocks, and of the blocks of a run, which are changed alike.
+//! The metadata of all blocks, and of the blocks of a run, which all change in the same way.
 
 use std::ops::Index;
 
@@ -10,7 +10,7 @@ use crate::pool::blocks::{IdRun, prefault};
 #[derive(Debug)]
 pub(super) struct BlockMetas {
     metas: Vec<BlockMeta>,
-    /// The blocks whose metadata says that they are sampled.
+    /// The blocks whose metadata marks them as sampled.
     pub(super) sampled: Sampled,
 }
 
@@ -27,13 +27,15 @@ impl BlockMetas {
         Self { metas: prefault::zeros(num_blocks), sampled: Sampled::new(num_blocks) }
     }
 
-    /// The metadata of every block, for loops. Whether a block is sampled must not be changed.
+    /// Returns the metadata of every block, for loops. Callers must not change whether a block is
+    /// sampled.
     #[inline]
     pub(super) fn all_mut(&mut self) -> &mut [BlockMeta] {
         &mut self.metas
     }
 
-    /// Changes the metadata of a block, but not whether it is sampled. Returns what it was.
+    /// Changes the metadata of a block, but not whether it is sampled. Returns the earlier
+    /// metadata.
     #[inline]
     pub(super) fn update(
         &mut self,
@@ -46,7 +48,8 @@ impl BlockMetas {
         was
     }
 
-    /// Lets a block enter a list if the list accepts it. Returns what its metadata was then.
+    /// Lets a block enter a list if the list accepts it. Returns the earlier metadata if the block
+    /// entered.
     #[inline]
     pub(super) fn enter(&mut self, block: BlockId, list: TargetList) -> Option<BlockMeta> {
         let meta = &mut self.metas[block as usize];
@@ -57,7 +60,8 @@ impl BlockMetas {
         })
     }
 
-    /// Blocks become cached. Null blocks are passed over. Returns how many others there are.
+    /// Starts the metadata of blocks that become cached. Null blocks are skipped. Returns the
+    /// number of other blocks.
     pub(super) fn start_each(&mut self, ids: &[BlockId], first: BlockMeta) -> usize {
         let Self { metas, sampled } = self;
         let cached = ids.iter().filter(|&&block| block != NULL_BLOCK);
@@ -72,7 +76,8 @@ impl BlockMetas {
         cached.map(start).count()
     }
 
-    /// Blocks of a run become cached, unless one of them is in a place. Returns whether they do.
+    /// Starts the metadata of a run of blocks that become cached. Changes nothing if one of them is
+    /// in a list. Returns whether it did.
     #[inline]
     pub(super) fn start_run(&mut self, run: IdRun, first: BlockMeta) -> bool {
         let Some(metas) = run.slice_mut(&mut self.metas) else { return false };
@@ -84,8 +89,8 @@ impl BlockMetas {
         true
     }
 
-    /// Returns a run whose blocks have these bits of a mask; `None` if not all have, or the null block
-    /// is among them.
+    /// Returns a run whose blocks all have these bits under a mask. Returns `None` if a block has
+    /// other bits, or if the run contains the null block.
     #[inline]
     pub(super) fn run_alike(&mut self, run: IdRun, mask: u32, bits: u32) -> Option<MetaRun<'_>> {
         let metas = run.slice_mut(&mut self.metas)?;
@@ -101,19 +106,20 @@ impl BlockMetas {
         (differing & mask == 0).then_some(MetaRun { metas, differing })
     }
 
-    /// Copies all but the place.
+    /// Copies all metadata except the place.
     pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
         self.start_each(&[to], self[from].removed());
     }
 
-    /// A block that was not sampled is so from now on.
+    /// Adds a block to the sample that is not in it.
     #[inline]
     pub(super) fn add_to_sample(&mut self, block: BlockId) {
         self.metas[block as usize].0 |= bit::SAMPLED;
         self.sampled.toggle(block);
     }
 
-    /// Says which block is wrongly in the set of sampled ones, or missing there.
+    /// Checks that the set of sampled blocks agrees with the metadata. The error names the first
+    /// block that differs.
     pub(super) fn check(&self) -> Result<(), String> {
         let is_wrong = |block: &BlockId| self[*block].is_sampled() != self.sampled.has(*block);
         match (0..self.metas.len() as u32).find(is_wrong) {
@@ -123,25 +129,26 @@ impl BlockMetas {
     }
 }
 
-/// The metadata of blocks in a run, in the order of their ids, which have some bits alike.
+/// The metadata of the blocks in a run, in the order of their ids. Some bits are equal in all of
+/// them.
 pub(super) struct MetaRun<'a> {
     metas: &'a mut [BlockMeta],
-    /// The bits in which any of them differs from the first.
+    /// The bits in which any block differs from the first.
     differing: u32,
 }
 
-/// Blocks that are looked at side by side.
+/// The number of blocks that are examined in parallel.
 const PART: usize = 32;
 
 impl MetaRun<'_> {
-    /// The blocks enter a list.
+    /// Lets the blocks enter a list.
     #[inline]
     pub(super) fn enter(&mut self, list: TargetList) {
         self.change(bit::PLACE | bit::EPOCH, |meta| meta.entered(list));
     }
 
-    /// A hit uses the blocks, which leave their lists. Returns how many hold generated tokens, tails
-    /// left out.
+    /// Counts a hit of the blocks, and takes them out of their lists. Returns how many of them hold
+    /// generated tokens and are not tails.
     #[inline]
     pub(super) fn hit(&mut self) -> usize {
         let fields = bit::USES | bit::VALUE | bit::PLACE | bit::HIT_SINCE;
@@ -157,13 +164,14 @@ impl MetaRun<'_> {
         self.change(bit::PLACE | bit::VALUE, BlockMeta::evicted);
     }
 
-    /// Changes fields of all in a way that depends on nothing but these fields.
+    /// Changes fields of all blocks. The change of a field depends only on these fields.
     #[inline]
     fn change(&mut self, fields: u32, change: impl Fn(BlockMeta) -> BlockMeta) {
         if self.differing & fields != 0 {
             return self.metas.iter_mut().for_each(|meta| *meta = change(*meta));
         }
-        // Each field has one value in all, so that nothing is carried over to the next.
+        // Each field has the same value in all blocks, so nothing is carried over to the next
+        // field.
         let difference = change(self.metas[0]).0.wrapping_sub(self.metas[0].0);
         let (parts, rest) = self.metas.as_chunks_mut::<PART>();
         let metas = parts.iter_mut().flatten().chain(rest);
@@ -341,7 +349,7 @@ mod tests {
         BlockMetas { metas, sampled }
     }
 
-    /// 100 blocks that differ in few bits, and the null block.
+    /// Returns 100 blocks that differ in few bits, and the null block.
     fn some_metas() -> impl Strategy<Value = Vec<BlockMeta>> {
         let bits = prop::collection::vec(any::<u32>(), 101);
         (any::<u32>(), any::<u32>(), any::<u32>(), bits).prop_map(|(all, a, b, bits)| {

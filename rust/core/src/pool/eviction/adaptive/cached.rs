@@ -1,4 +1,4 @@
-//! Blocks become cached, and more becomes known of cached blocks in use.
+//! Handles blocks that become cached, and cached blocks in use about which more becomes known.
 
 use super::Adaptive;
 use super::block_meta::{BlockClass, BlockMeta};
@@ -10,7 +10,7 @@ use crate::pool::blocks::{Blocks, Fingerprint, FullBlocks, IdRun};
 use crate::pool::eviction::EvictionHints;
 
 impl Adaptive {
-    /// Full blocks have become cached.
+    /// Notes that full blocks have become cached.
     #[cold]
     #[inline(never)]
     pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
@@ -37,7 +37,7 @@ impl Adaptive {
         self.end_due_epochs(blocks);
     }
 
-    /// A block has become cached by itself.
+    /// Notes that a single block has become cached.
     pub(crate) fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, group: GroupId) {
         self.start(blocks, &[block], self.class_of(group));
         self.prioritize_cached(blocks, &[block]);
@@ -60,8 +60,8 @@ impl Adaptive {
         }
     }
 
-    /// Starts to count the uses of blocks that have become cached. Null blocks are passed over.
-    /// Returns the number of the others.
+    /// Starts to count the uses of blocks that have become cached. Null blocks are skipped. Returns
+    /// the number of other blocks.
     pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: BlockClass) -> usize {
         let first = BlockMeta::first(class);
         let run = IdRun::detect(ids).filter(|&run| self.metas.start_run(run, first));
@@ -80,14 +80,14 @@ impl Adaptive {
         num_cached
     }
 
-    /// Samples those blocks of a run that have become cached whose fingerprints say so.
+    /// Samples the newly cached blocks of a run whose fingerprints are below the limit.
     fn sample_run(&mut self, blocks: &Blocks, run: IdRun) {
         const PART: usize = 8;
         let Some(fingerprints) = run.slice(blocks.fingerprints()) else { return };
         let limit = self.shadow.sample_limit();
         let is_sampled = |own: &Fingerprint| own.0 < limit;
         for (part, first) in fingerprints.chunks(PART).zip((run.bounds().0..).step_by(PART)) {
-            // Mostly none, and looked at side by side.
+            // Usually no block of a part is sampled. All blocks of a part are compared in parallel.
             if part.iter().fold(false, |any, own| any | is_sampled(own)) {
                 let sampled = part.iter().zip(first..).filter(|(own, _)| is_sampled(own));
                 sampled.for_each(|(_, block)| self.metas.add_to_sample(block));
@@ -104,7 +104,7 @@ impl Adaptive {
         }
     }
 
-    /// Moves what is known of a block to another, which got its keys.
+    /// Copies the metadata and the priority of a block to another block, which got its keys.
     pub(crate) fn moved(&mut self, blocks: &Blocks, from: BlockId, to: BlockId) {
         self.metas.copy(from, to);
         if let Some(priority) = self.priority_of(from) {
@@ -112,7 +112,7 @@ impl Adaptive {
         }
     }
 
-    /// Gives blocks that have just become cached a value. Null blocks are passed over.
+    /// Sets the value of blocks that have just become cached. Null blocks are skipped.
     pub(crate) fn set_value(&mut self, ids: &[BlockId], value: ValueLevel) {
         let metas = self.metas.all_mut();
         for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
@@ -121,9 +121,10 @@ impl Adaptive {
         }
     }
 
-    /// Gives tails where a sequence ends the value of that end (tails in the prompt keep a higher one)
-    /// and at least the uses of the full block beside each, which ends there; of the null block, if
-    /// there is none. Null blocks among the tails are passed over.
+    /// Gives tails at which a sequence ends the value of that end. Tails in the prompt keep a
+    /// higher value. Each tail also gets at least the uses of the full block that ends at the same
+    /// token. If no such block exists, the tail comes with the null block instead. Null blocks
+    /// among the tails are skipped.
     #[inline]
     pub fn promote(
         &mut self,
@@ -132,22 +133,22 @@ impl Adaptive {
     ) {
         let metas = self.metas.all_mut();
         for (tail, prefix) in tails.into_iter().filter(|&(tail, _)| tail != NULL_BLOCK) {
-            // The null block is never used.
+            // The uses of the null block are never counted.
             let prefix = metas[prefix as usize];
             let meta = &mut metas[tail as usize];
             *meta = meta.end_of_sequence(prefix, value);
         }
     }
 
-    /// Gives a tail another value if a request or two resumed at it, and its value does not last. A
-    /// tail at which more did stands where prompts diverge.
+    /// Gives a tail another value if one or two requests resumed at it and its value does not last.
+    /// If more requests resumed at a tail, prompts diverge there.
     pub fn demote_resumed(&mut self, tail: BlockId, value: ValueLevel) {
         if self.metas[tail].has_two_or_three_uses() && !self.metas[tail].is_durable() {
             self.metas.update(tail, |meta| meta.with_value(value));
         }
     }
 
-    /// Lets a block go first, if it is free, because another with the same content is in use.
+    /// Lets a free block be evicted first, because another block with the same content is in use.
     #[cold]
     #[inline(never)]
     pub fn replaced(&mut self, blocks: &mut Blocks, block: BlockId, by: BlockId) {

@@ -1,4 +1,4 @@
-//! Free cached blocks are evicted: they leave their lists for the free queue.
+//! Evicts free cached blocks: moves them from their lists to the free queue.
 
 use super::Adaptive;
 use crate::block::{BlockId, CacheKey};
@@ -6,7 +6,7 @@ use crate::pool::blocks::{Blocks, IdRun, ListSpan, run_from};
 use crate::pool::eviction::Find;
 
 impl Adaptive {
-    /// Takes the `n` free blocks that are allocated next to the end of `out`.
+    /// Appends the next `n` free blocks to allocate to `out`.
     pub fn evict(&mut self, blocks: &mut Blocks, n: usize, find: Find<'_>, out: &mut Vec<BlockId>) {
         if n > self.queue.free.len() {
             self.refill_queue(blocks, n - self.queue.free.len(), find);
@@ -14,7 +14,7 @@ impl Adaptive {
         self.queue.evict(blocks, n, out);
     }
 
-    /// Puts every free block into the free queue, since the cache is about to be emptied.
+    /// Puts all free blocks into the free queue, since the cache is about to be emptied.
     pub fn clear(&mut self, blocks: &mut Blocks, find: Find<'_>) {
         self.refill_queue(blocks, self.num_listed(), find);
         self.shadow.forget_all();
@@ -36,8 +36,9 @@ impl Adaptive {
         }
     }
 
-    /// Moves the blocks that are evicted first to the end of the free queue, up to `n` and up to one
-    /// with a priority or a second chance. Returns how many.
+    /// Moves the blocks that are evicted first to the end of the free queue. Stops after `n`
+    /// blocks, and before a block with a priority or a second chance. Returns the number of moved
+    /// blocks.
     fn pop_many(&mut self, blocks: &mut Blocks, n: usize) -> usize {
         if self.priority_lists.has_low() {
             return 0;
@@ -54,8 +55,8 @@ impl Adaptive {
         span.len()
     }
 
-    /// Pops the first blocks of a list, at most `n`, if they are a run and none has a second chance.
-    /// Returns them and how many of them are sampled.
+    /// Pops the first blocks of a list, at most `n`, if they are a run and none has a second
+    /// chance. Returns the blocks and how many of them are sampled.
     #[inline]
     fn pop_run(&mut self, blocks: &Blocks, list: u32, n: usize) -> Option<(ListSpan, usize)> {
         let first = blocks.first_of_ring(list).filter(|_| n >= IdRun::MIN_LEN)?;
@@ -70,8 +71,8 @@ impl Adaptive {
         Some((ListSpan { front: run.first, back: run.last, len: run.len() }, num_sampled))
     }
 
-    /// Pops neighbours in a list up to one that has a second chance. Returns what
-    /// [`Self::pop_run`] does.
+    /// Pops neighbours in a list, up to the first one that has a second chance. Returns the same
+    /// values as [`Self::pop_run`].
     fn pop_each(&mut self, ids: impl Iterator<Item = BlockId>) -> (ListSpan, usize) {
         let (mut span, mut num_sampled) = (ListSpan::default(), 0);
         let metas = self.metas.all_mut();
@@ -87,8 +88,8 @@ impl Adaptive {
         (span, num_sampled)
     }
 
-    /// Takes the block that is evicted first out of its list, after all tails before it got their
-    /// second chances.
+    /// Takes the block that is evicted first out of its list. All tails before it get their second
+    /// chances.
     fn pop_one(&mut self, blocks: &mut Blocks, find: Find<'_>) -> Option<BlockId> {
         let low = self.priority_lists.first_low(blocks);
         loop {
@@ -100,15 +101,16 @@ impl Adaptive {
         }
     }
 
-    /// The block that is evicted first if none has a low priority.
+    /// Returns the block that is evicted first if no block has a low priority.
     fn first(&mut self, blocks: &Blocks) -> Option<BlockId> {
         let ranked = self.lists.first(blocks).and_then(|list| blocks.first_of_ring(list));
         let others = || self.priority_lists.first_high(blocks).or(self.protected.first(blocks));
         ranked.or_else(others)
     }
 
-    /// Ranks a tail anew that may get a second chance, with the age of the full-attention block that
-    /// ends where it does, if that block was used since. Returns whether it did.
+    /// Gives a tail its second chance, if it may get one and the full-attention block that ends at
+    /// the same token was used since. The tail is ranked again with the age of that block. Returns
+    /// whether it did.
     fn give_second_chance(&mut self, blocks: &mut Blocks, tail: BlockId, find: Find<'_>) -> bool {
         if !self.metas[tail].has_second_chance() {
             return false;

@@ -1,4 +1,5 @@
-//! How likely a free block is used again, by class and age, and the score that follows from it.
+//! Estimates how likely a free block is used again, by class and age, and computes the score that
+//! follows from it.
 
 use super::tuning::{self, AGES, AVERAGE_WEIGHT, CLASSES};
 
@@ -7,15 +8,15 @@ pub(super) type ByClassAndAge = [[f32; AGES]; CLASSES];
 
 const NOTHING: ByClassAndAge = [[0.0; AGES]; CLASSES];
 
-/// What was observed of sampled blocks. Old observations fade.
+/// The observations of sampled blocks. Old observations fade.
 #[derive(Debug)]
 pub(super) struct HazardEstimate {
     reused: ByClassAndAge,
-    /// Blocks that were used again in this epoch.
+    /// The number of blocks that were used again in this epoch.
     just_reused: [[u32; AGES]; CLASSES],
-    /// Blocks that were free at an age, and could have been used again.
+    /// The number of blocks that were free at an age, so that they could have been used again.
     exposed: ByClassAndAge,
-    /// Blocks that are free now.
+    /// The number of blocks that are free now.
     free: ByClassAndAge,
 }
 
@@ -36,8 +37,8 @@ impl HazardEstimate {
         self.just_reused[class][age] += num;
     }
 
-    /// An epoch ends. Free blocks were exposed at their age, and are an epoch older from now on;
-    /// those of the last age are forgotten.
+    /// Ends an epoch. Free blocks were exposed at their age, and become an epoch older. Blocks of
+    /// the last age are forgotten.
     pub(super) fn end_epoch(&mut self) {
         for class in 0..CLASSES {
             for age in 0..AGES {
@@ -52,14 +53,14 @@ impl HazardEstimate {
         }
     }
 
-    /// No block is free any more.
+    /// Forgets all free blocks.
     pub(super) fn forget_free(&mut self) {
         self.free = NOTHING;
     }
 
-    /// Updates Gittins' index of each class and age: the highest ratio of expected hits to expected
-    /// time in the pool, over all times for which a block may be kept. Classes without observations
-    /// are updated only if `are_all`.
+    /// Updates Gittins' index of each class and age. The index is the highest ratio of expected
+    /// hits to expected time in the pool, over all times for which a block may be kept. Classes
+    /// without observations are updated only if `are_all`.
     pub(super) fn update(&self, indices: &mut ByClassAndAge, are_all: bool) {
         let average = self.average_hazards();
         let mut of_average = None;
@@ -72,13 +73,13 @@ impl HazardEstimate {
         }
     }
 
-    /// How likely a free block of any class is used again within an epoch of each age.
+    /// Returns, for each age, how likely a free block of any class is used again within an epoch.
     fn average_hazards(&self) -> [f32; AGES] {
         let [reused, exposed] = [&self.reused, &self.exposed].map(sums);
         let total = |sums: &[f32; AGES]| sums.iter().sum::<f32>();
         let overall = (total(&reused) + 1.0) / (total(&exposed) + AGES as f32);
         std::array::from_fn(|age| {
-            // Before anything was seen, reuse becomes rarer as time goes by.
+            // Before the first observations, reuse becomes rarer with age.
             let prior = overall * tuning::PRIOR_START / (1.0 + age as f32 / tuning::PRIOR_DECAY);
             (reused[age] + AVERAGE_WEIGHT * prior) / (exposed[age] + AVERAGE_WEIGHT)
         })
@@ -92,7 +93,7 @@ impl HazardEstimate {
     }
 }
 
-/// The sums of all classes.
+/// Returns the sums over all classes.
 fn sums(values: &ByClassAndAge) -> [f32; AGES] {
     let mut sums = [0.0; AGES];
     for of_class in values {
@@ -101,8 +102,8 @@ fn sums(values: &ByClassAndAge) -> [f32; AGES] {
     sums
 }
 
-/// Returns for each age the sum over it and its neighbours, one more on each side per 16 epochs of
-/// age: old ages are alike.
+/// Returns for each age the sum over the age and its neighbours. Each 16 epochs of age add one
+/// neighbour on each side, because old ages behave alike.
 fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
     const ALIKE: usize = tuning::EPOCHS_PER_NEIGHBOUR;
     const REACH: usize = (AGES - 1) / ALIKE;
@@ -118,11 +119,11 @@ fn near_sums(values: &[f32; AGES]) -> [f32; AGES] {
     sums
 }
 
-/// Returns for each age the steepest slope to a later point of the curve of hits over time in the
-/// pool: the first edge of the upper hull from that age on.
+/// Returns for each age the steepest slope to a later point on the curve of hits over time in the
+/// pool. This is the first edge of the upper hull from that age on.
 fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
     let points = hits_over_time(hazards);
-    // The hull from an age on, the first point last, each with the slope to the next.
+    // The hull from an age on. The first point is last, and each point has the slope to the next.
     let mut hull = [Corner { at: points[AGES], slope: f32::NEG_INFINITY }; AGES + 1];
     let mut len = 1;
     let mut best = [0.0; AGES];
@@ -141,7 +142,7 @@ fn best_ratios(hazards: &[f32; AGES]) -> [f32; AGES] {
     best
 }
 
-/// Hits and time up to an age, of a block that is not used before.
+/// The hits and the time up to an age, for a block that is not used before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
     time: f32,
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
     use crate::pool::eviction::adaptive::scoring::ScoringFunction;
 
-    /// Waiting for a rise is worth it as long as what is waited for outweighs the wait.
+    /// It is worth waiting for a rise as long as the later hits outweigh the wait.
     #[test]
     fn the_index_of_a_hazard_that_rises_looks_ahead() {
         let mut hazards = [0.0; AGES];
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(hazard.free, NOTHING);
     }
 
-    /// As the definition has it.
+    /// Computes the sums directly from the definition.
     #[test]
     fn neighbours_are_summed_the_more_the_older() {
         let values = std::array::from_fn(|age| (age * age % 7) as f32);

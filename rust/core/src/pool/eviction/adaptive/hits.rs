@@ -1,4 +1,4 @@
-//! Blocks are hit, and free ones leave their lists.
+//! Handles hits of blocks. Free blocks leave their lists.
 
 use super::Adaptive;
 use super::block_meta::{Place, bit};
@@ -7,11 +7,11 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, IdRun, Part, Parts};
 
 impl Adaptive {
-    /// Adds a reference to each block; a free one leaves its list. Null blocks are passed over.
+    /// Adds a reference to each block. A free block leaves its list. Null blocks are skipped.
     #[cold]
     #[inline(never)]
     pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        // A few tails hardly are neighbours: those of several groups are listed together.
+        // A few tails are rarely neighbours, because tails of several groups are listed together.
         let are_few = ids.len() < 4 * IdRun::MIN_LEN;
         if ids.len() < IdRun::MIN_LEN || are_few && !blocks.starts_with_neighbours(ids) {
             self.hit_scattered(blocks, ids);
@@ -31,8 +31,8 @@ impl Adaptive {
         self.raise_priorities(blocks, ids.iter().copied());
     }
 
-    /// Hits the blocks of a run if none has a priority, and all are in use, or all are neighbours in
-    /// a ranked list. Returns whether it did.
+    /// Hits the blocks of a run if no block has a priority. Also, either all blocks are in use or
+    /// all are neighbours in a ranked list. Returns whether it did.
     fn hit_run(&mut self, blocks: &mut Blocks, run: IdRun) -> bool {
         let are_ranked = blocks.ref_count(run.first) == 0;
         let place = if are_ranked { bit::RANKED } else { 0 };
@@ -59,7 +59,8 @@ impl Adaptive {
         }
     }
 
-    /// Hits blocks up to one that is not in a ranked list or has a priority. Returns how many.
+    /// Hits blocks, up to the first one that is not in a ranked list or has a priority. Returns the
+    /// number of hit blocks.
     #[inline]
     fn hit_ranked(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> usize {
         let Self { metas, shadow, .. } = self;
@@ -70,7 +71,7 @@ impl Adaptive {
         let stop = ids.iter().position(|&block| {
             let meta = &mut metas[block as usize];
             let was = *meta;
-            // No block in use is in a list.
+            // A block in use is in no list.
             if was.0 & (bit::PLACE | bit::HAS_PRIORITY) != bit::RANKED {
                 return true;
             }

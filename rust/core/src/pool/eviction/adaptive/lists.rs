@@ -1,5 +1,5 @@
 //! The ranked lists of free cached blocks, by class, value level and the epoch in which the blocks
-//! became free. Within a list the longest unused block is first.
+//! became free. In each list, the block that was unused for the longest time is first.
 
 use super::block_meta::{BlockMeta, Epoch};
 use super::hazard::ByClassAndAge;
@@ -18,7 +18,7 @@ pub(super) struct RankedLists {
 impl RankedLists {
     pub(super) const NUM_LISTS: usize = tuning::CLASSES * tuning::VALUE_LEVELS * AGES;
 
-    /// Empty lists, whose sentinels are the records from `first_sentinel` on.
+    /// Creates empty lists. Their sentinels are the records from `first_sentinel` on.
     pub(super) fn new(blocks: &mut Blocks, first_sentinel: u32, scores: &ByClassAndAge) -> Self {
         (0..Self::NUM_LISTS as u32).for_each(|list| blocks.make_ring(first_sentinel + list));
         Self { first_sentinel, epoch: 0, ranks: Ranks::new(&tuning::VALUE_SHARES, scores) }
@@ -32,14 +32,15 @@ impl RankedLists {
         ListId { series: meta.class() * tuning::VALUE_LEVELS + meta.value().halvings(), age }
     }
 
-    /// Returns the sentinel of the list for blocks like this one that become free now, to add some.
+    /// Returns the sentinel of the list for blocks like this one that become free now. The caller
+    /// adds blocks to the list.
     pub(super) fn open(&mut self, meta: BlockMeta) -> u32 {
         let list = Self::list(meta, 0);
         self.ranks.fill(list);
         self.sentinel(list)
     }
 
-    /// Adds a block to those that became free `age` epochs ago.
+    /// Adds a block to the list of blocks that became free `age` epochs ago.
     pub(super) fn push(
         &mut self,
         blocks: &mut Blocks,
@@ -56,7 +57,7 @@ impl RankedLists {
         Epoch::new(self.epoch)
     }
 
-    /// The sentinel of the list that is evicted first.
+    /// Returns the sentinel of the list that is evicted first.
     pub(super) fn first(&mut self, blocks: &Blocks) -> Option<u32> {
         loop {
             let sentinel = self.sentinel(self.ranks.first()?);
@@ -67,8 +68,8 @@ impl RankedLists {
         }
     }
 
-    /// An epoch ends. Every list becomes an epoch older, the oldest ones join the next, and the
-    /// scores change.
+    /// Ends an epoch. Every list becomes an epoch older, the oldest lists join the next oldest, and
+    /// the scores change.
     pub(super) fn end_epoch(&mut self, blocks: &mut Blocks, scores: &ByClassAndAge) {
         for series in self.ranks.oldest() {
             let [oldest, next] = [1, 2].map(|n| self.sentinel(ListId { series, age: AGES - n }));
@@ -79,7 +80,7 @@ impl RankedLists {
         self.ranks.end_epoch();
     }
 
-    /// Returns every block in the order of eviction.
+    /// Returns all blocks in the order of eviction.
     pub(super) fn in_order(&self, blocks: &Blocks) -> Vec<BlockId> {
         let (mut ranks, mut order) = (self.ranks.clone(), Vec::new());
         while let Some(list) = ranks.first() {
@@ -89,7 +90,7 @@ impl RankedLists {
         order
     }
 
-    /// Every block, list by list.
+    /// Returns all blocks, list by list.
     pub(super) fn iter<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         (0..Self::NUM_LISTS as u32).flat_map(|list| blocks.ring(self.first_sentinel + list))
     }
@@ -152,7 +153,7 @@ mod tests {
     fn of_one_epoch_the_less_used_and_the_less_valuable_go_first_from_the_start_on() {
         let mut world = World::new(ScoringFunction::Frequency);
         for epoch in 0..2 {
-            // Worth 12, 1, 1 / 2, 12 / 16, and 12 / 64.
+            // The scores are 12, 1, 1 / 2, 12 / 16, and 12 / 64.
             for (class, halvings, block) in [(3, 0, 1), (0, 0, 2), (0, 1, 3), (3, 4, 4), (3, 6, 5)]
             {
                 world.push(class, halvings, block);

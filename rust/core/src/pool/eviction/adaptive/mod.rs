@@ -1,31 +1,37 @@
 //! kvoxide's own eviction policy, [`crate::Retention::Adaptive`].
 //!
-//! Free cached blocks are in ranked lists, one for each frequency class, value level and epoch. The
-//! *frequency class* says how often the block's prefix was used, the *value level* how much less a
-//! tail is worth than a full block of the same size, and the *epoch* when the block became free:
-//! time is counted in blocks that become cached, sixteen epochs to a pool. Once an epoch a *scoring
-//! function* gives each list a score from class, age and value. Eviction takes the oldest block of
-//! the list with the lowest score ([`lists`], [`ranks`]).
+//! Free cached blocks are in ranked lists, one for each combination of frequency class, value level
+//! and epoch:
 //!
-//! There are three scoring functions ([`scoring`]), and which is best depends on the traffic. So one
-//! in 16 to 64 blocks is *sampled* by its fingerprint, and for each function a *shadow cache*
-//! simulates on hashes alone which of the sampled blocks the pool would still have. The function
-//! whose shadow cache hits most is in force: set dueling ([`shadow`]). The sampled blocks also show
-//! how likely a block of a class is used again at each age; the third function ranks by this
-//! *hazard* ([`hazard`]).
+//! - The *frequency class* says how often the block's prefix was used.
+//! - The *value level* says how much less a tail is worth than a full block of the same size.
+//! - The *epoch* says when the block became free. Time is counted in blocks that become cached: a
+//!   pool's worth of blocks takes sixteen epochs.
 //!
-//! Around this order there are three exceptions. Tails are *protected* while their request runs, and
-//! go last. A tail that is due for eviction although its prefix is still used gets a *second chance*
-//! where a request resumed at it ([`evict`]). Blocks with a retention *priority* go before or after
-//! all others ([`prioritize`]).
+//! Once an epoch, a *scoring function* gives each list a score from class, age and value. Eviction
+//! takes the oldest block of the list with the lowest score ([`lists`], [`ranks`]).
 //!
-//! Uncached blocks are in the free queue, which is emptied first, and behind them cached ones without
-//! a value. `tests/oracle/adaptive.rs` in this
-//! crate is the same policy, naive and one block at a time.
+//! There are three scoring functions ([`scoring`]), and the traffic decides which one is best.
+//! Therefore one in 16 to 64 blocks is *sampled* by its fingerprint. For each function, a *shadow
+//! cache* simulates, on hashes alone, which of the sampled blocks the pool would still have. The
+//! function whose shadow cache hits most is in force: set dueling ([`shadow`]). The sampled blocks
+//! also show how likely a block of a class is used again at each age. The third function ranks by
+//! this *hazard* ([`hazard`]).
 //!
-//! Sources: hazards of reuse by age are LHD's (NSDI 2018), their index is Gittins'; uses by age are
-//! hyperbolic caching (ATC 2017); sampled shadows are SHARDS (FAST 2015), set dueling is DIP's (ISCA
-//! 2007).
+//! There are three exceptions to this order:
+//!
+//! - Tails are *protected* while their request runs, and are evicted last.
+//! - A tail that is due for eviction although its prefix is still used gets a *second chance* if a
+//!   request resumed at it ([`evict`]).
+//! - Blocks with a retention *priority* are evicted before or after all others ([`prioritize`]).
+//!
+//! The free queue is emptied first. It holds uncached blocks, followed by cached blocks without a
+//! value. `tests/oracle/adaptive.rs` in this crate implements the same policy naively, one block at
+//! a time.
+//!
+//! Sources: hazards of reuse by age are from LHD (NSDI 2018), and their index is Gittins'. Uses by
+//! age are from hyperbolic caching (ATC 2017). Sampled shadows are from SHARDS (FAST 2015), and set
+//! dueling is from DIP (ISCA 2007).
 
 mod cached;
 mod evict;
@@ -66,52 +72,54 @@ use super::queue::Queue;
 use crate::block::{BlockId, GroupId};
 use crate::pool::blocks::{BlockList, Blocks, ListSpan};
 
-/// What the adaptive policy knows of a model.
+/// The properties of a model that the adaptive policy reads.
 #[derive(Clone, Debug)]
 pub struct AdaptiveConfig {
-    /// What a block of each group is by default.
+    /// The default properties of a block in each group.
     pub classes: Vec<BlockClass>,
-    /// The most free blocks above the default priority.
+    /// The maximum number of free blocks above the default priority.
     pub max_high_priority: usize,
-    /// Window blocks that vLLM's own policy caches with each sampleable block, on average over a
-    /// prompt.
+    /// The number of window blocks that vLLM's own policy caches with each sampleable block, on
+    /// average over a prompt.
     pub dense_tails_per_block: f64,
 }
 
 /// The policy, and all free blocks in its order.
 #[derive(Debug)]
 pub struct Adaptive {
-    /// Uncached blocks, and those that are allocated next.
+    /// Uncached blocks, and blocks that are allocated next.
     pub(super) queue: Queue,
     metas: BlockMetas,
     lists: RankedLists,
     num_ranked: usize,
-    /// Sampled blocks among them.
+    /// The number of sampled blocks in the ranked lists.
     num_sampled: usize,
-    /// How often blocks with generated tokens were hit, tails left out.
+    /// The number of hits of blocks with generated tokens, without tails.
     pub(crate) num_answer_block_hits: u64,
-    /// Tails of requests that run.
+    /// The tails of running requests.
     protected: BlockList,
-    /// Tails that became protected since [`Adaptive::start_protecting`], until they are asked for.
+    /// The tails that became protected since [`Adaptive::start_protecting`], until
+    /// [`Adaptive::stop_protecting`] returns them.
     newly_protected: Option<Vec<BlockId>>,
     priority_lists: PriorityLists,
     request_priority: RequestPriority,
     shadow: ShadowCaches,
-    /// Sampleable blocks that become cached in a round of the duel.
+    /// The number of sampleable blocks that become cached in a round of the duel.
     round_len: usize,
     num_cached_in_round: usize,
     num_rounds_in_epoch: usize,
     classes: Vec<BlockClass>,
-    /// A group of which a hit needs every block, where others have tails.
+    /// A group in which a hit needs every block, if other groups have tails.
     pub(crate) full_group: Option<GroupId>,
 }
 
 impl Adaptive {
-    /// Records that the lists need in [`Blocks`] beside those of the queue.
+    /// The number of records that the lists need in [`Blocks`] in addition to the records of the
+    /// queue.
     pub(crate) const NUM_SENTINELS: usize = RankedLists::NUM_LISTS + 1 + PriorityLists::NUM_LISTS;
 
-    /// The policy of a fresh pool, none of whose blocks is cached. `blocks` has
-    /// [`Self::NUM_SENTINELS`] records behind those of `queue` for the lists.
+    /// Creates the policy of a new pool without cached blocks. `blocks` has [`Self::NUM_SENTINELS`]
+    /// records for the lists, after the records of `queue`.
     pub(crate) fn new(blocks: &mut Blocks, queue: Queue, config: AdaptiveConfig) -> Self {
         let AdaptiveConfig { classes, max_high_priority, dense_tails_per_block } = config;
         let num_blocks = blocks.len();
@@ -139,32 +147,32 @@ impl Adaptive {
         }
     }
 
-    /// Number of free cached blocks, without those in the queue.
+    /// Returns the number of free cached blocks, without the blocks in the queue.
     pub fn num_listed(&self) -> usize {
         self.num_ranked + self.protected.len() + self.priority_lists.len()
     }
 
-    /// The protected tails, the oldest first.
+    /// Returns the protected tails, the oldest first.
     pub fn protected_tails<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         self.protected.iter(blocks)
     }
 
-    /// The shadow caches of the scoring functions.
+    /// Returns the shadow caches of the scoring functions.
     pub fn shadow(&self) -> &ShadowCaches {
         &self.shadow
     }
 
-    /// What is known of a block.
+    /// Returns the metadata of a block.
     pub fn meta(&self, block: BlockId) -> BlockMeta {
         self.metas[block]
     }
 
-    /// Whether a block is free and cached, and not in the queue.
+    /// Returns whether a block is free and cached, and not in the queue.
     pub fn is_listed(&self, block: BlockId) -> bool {
         self.metas[block].place() != Place::Elsewhere
     }
 
-    /// Protects tails that are released until [`Self::stop_protecting`].
+    /// Starts to protect tails that are released, until [`Self::stop_protecting`].
     pub fn start_protecting(&mut self) {
         self.newly_protected = Some(Vec::new());
     }
@@ -174,13 +182,13 @@ impl Adaptive {
         self.newly_protected.take().unwrap_or_default()
     }
 
-    /// Whether a block is a protected tail.
+    /// Returns whether a block is a protected tail.
     pub(crate) fn is_protected(&self, block: BlockId) -> bool {
         self.metas[block].place() == Place::Protected
     }
 
-    /// Moves a block from the list that it is in to the free queue: to the back if it is cached.
-    /// Returns whether it was in a list, other than the queue.
+    /// Moves a block from its list to the free queue: to the back if it is cached. Returns whether
+    /// it was in a list other than the queue.
     pub(super) fn move_to_queue(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
         let is_listed = self.remove(blocks, block);
         if is_listed {
@@ -189,15 +197,15 @@ impl Adaptive {
         is_listed
     }
 
-    /// Takes a free block out of the list that it is in.
+    /// Takes a free block out of its list or the queue.
     pub(super) fn take_out(&mut self, blocks: &mut Blocks, block: BlockId) {
         if !self.remove(blocks, block) {
             self.queue.unlink(blocks, ListSpan::of(block));
         }
     }
 
-    /// Takes a block out of the list that it is in, and its priority away. Returns whether it was in
-    /// a list, other than the queue.
+    /// Takes a block out of its list, and removes its priority. Returns whether it was in a list
+    /// other than the queue.
     pub(super) fn remove(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
         let was = self.metas.update(block, |meta| meta.removed().with_priority(false));
         self.unlink(blocks, block, was);
@@ -242,14 +250,15 @@ impl Adaptive {
         }
     }
 
-    /// Lets the shadow caches have as many of the sampled blocks as the pool has, and as many more
-    /// as empty blocks could hold.
+    /// Gives each shadow cache room for the sampled blocks that the pool has, and for the sampled
+    /// share of empty blocks.
     fn fit_shadow_caches(&mut self) {
         let num_queued = self.queue.free.len();
         self.shadow.fit(self.num_sampled, num_queued, self.num_listed() + num_queued);
     }
 
-    /// Returns the free cached blocks in the order of their eviction if no tail got a second chance.
+    /// Returns the free cached blocks in the order in which they would be evicted if no tail got a
+    /// second chance.
     pub(crate) fn eviction_order(&self, blocks: &Blocks) -> Vec<BlockId> {
         let by_priority: Vec<_> = self.priority_lists.iter(blocks).collect();
         let num_low = by_priority.len() - self.priority_lists.num_high();
@@ -259,7 +268,7 @@ impl Adaptive {
         order
     }
 
-    /// The free cached blocks, in no particular order.
+    /// Returns the free cached blocks, in no particular order.
     pub(crate) fn listed_blocks<'a>(
         &'a self,
         blocks: &'a Blocks,

@@ -1,4 +1,4 @@
-//! How near the end of its prompt a position lies.
+//! The distance of a position from the end of its prompt, in steps.
 
 use super::tuning::NEAR_END_BOUNDS;
 
@@ -7,19 +7,19 @@ use super::tuning::NEAR_END_BOUNDS;
 pub struct Nearness(u8);
 
 impl Nearness {
-    /// [`Self::REACH`] tokens or more.
+    /// The position is [`Self::REACH`] or more tokens from the end.
     pub(crate) const FAR: Self = Self(0);
-    /// Number of steps, without [`Self::FAR`].
+    /// The number of steps, without [`Self::FAR`].
     pub(crate) const NUM_STEPS: usize = NEAR_END_BOUNDS.len();
-    /// Tokens before the end of a prompt from which on all is far.
+    /// The number of tokens before the end of a prompt from which on every position is far.
     pub(crate) const REACH: usize = NEAR_END_BOUNDS[0];
 
-    /// The nearness of a position so many tokens before the end.
+    /// Returns the nearness of a position that lies `num_tokens` tokens before the end.
     pub fn of(num_tokens: usize) -> Self {
         Self(NEAR_END_BOUNDS.iter().filter(|&&bound| num_tokens < bound).count() as u8)
     }
 
-    /// Two bits for [`Self::from_bits`].
+    /// Returns the two bits that [`Self::from_bits`] reads.
     pub(super) fn bits(self) -> u32 {
         u32::from(self.0)
     }
@@ -28,12 +28,12 @@ impl Nearness {
         Self(bits as u8 & 3)
     }
 
-    /// The step, from the farthest on; `None` for [`Self::FAR`].
+    /// Returns the step, counted from the farthest one; `None` for [`Self::FAR`].
     pub fn step(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }
 
-    /// Number of tokens of a step, of [`Self::REACH`] in all.
+    /// Returns the number of tokens of a step. All steps have [`Self::REACH`] tokens in total.
     pub fn num_tokens(step: usize) -> usize {
         NEAR_END_BOUNDS[step] - NEAR_END_BOUNDS.get(step + 1).unwrap_or(&0)
     }

@@ -1,4 +1,4 @@
-//! Retention priorities in the adaptive policy: which blocks get them, and when they lose them.
+//! Retention priorities in the adaptive policy: which blocks get a priority, and when they lose it.
 
 use super::Adaptive;
 use super::shadow::Access;
@@ -6,33 +6,33 @@ use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::eviction::priority::{EffectivePriority, RetentionPriority};
 
-/// The request that uses blocks, and when.
+/// The priority and the time of the request that uses blocks.
 #[derive(Debug, Default)]
 pub(super) struct RequestPriority {
-    /// The priority that the request asks for, unless it is the default.
+    /// The priority that the request asks for, unless it is the default priority.
     requested: Option<RetentionPriority>,
-    /// Milliseconds, of a clock that the caller has.
+    /// The time in milliseconds, on the caller's clock.
     now: u64,
     has_times_to_live: bool,
-    /// The priorities of replaced blocks, for the blocks that replace them as soon as these are
-    /// cached.
+    /// The priorities of replaced blocks. The blocks that replace them get these priorities as soon
+    /// as they are cached.
     inherited: Vec<(BlockId, EffectivePriority)>,
 }
 
 impl Adaptive {
-    /// Sets the priority that the request asks for which uses blocks from now on.
+    /// Sets the priority that the request asks for. It applies to blocks that are used from now on.
     pub fn set_requested_priority(&mut self, priority: Option<RetentionPriority>) {
         self.request_priority.has_times_to_live |= priority.is_some_and(RetentionPriority::has_end);
         self.request_priority.requested = priority.filter(|priority| !priority.is_default());
     }
 
-    /// Whether [`Self::set_now`] has to be called, because some priority ends by itself.
+    /// Returns whether [`Self::set_now`] has to be called, because some priority has an end.
     pub(crate) fn has_times_to_live(&self) -> bool {
         self.request_priority.has_times_to_live
     }
 
-    /// Sets the time in milliseconds, which does not go backwards, and ends the priorities that end
-    /// by then.
+    /// Sets the time in milliseconds, and ends the priorities that end by then. An earlier time
+    /// does not set the clock back.
     pub fn set_now(&mut self, blocks: &mut Blocks, now: u64) {
         self.request_priority.now = self.request_priority.now.max(now);
         while let Some(block) = self.priority_lists.ended(self.request_priority.now) {
@@ -42,17 +42,17 @@ impl Adaptive {
         self.fit_shadow_caches();
     }
 
-    /// Number of free blocks above the default priority.
+    /// Returns the number of free blocks above the default priority.
     pub fn num_high_priority(&self) -> usize {
         self.priority_lists.num_high()
     }
 
-    /// The priority of a block, if it has another than the default.
+    /// Returns the priority of a block, if it is not the default.
     pub fn priority_of(&self, block: BlockId) -> Option<EffectivePriority> {
         self.metas[block].has_priority().then(|| self.priority_lists.of(block))
     }
 
-    /// Says what is wrong with the lists of priorities, or with the set of sampled blocks.
+    /// Checks the lists of priorities and the set of sampled blocks. The error says what is wrong.
     pub(crate) fn check(&self, blocks: &Blocks) -> Result<(), String> {
         self.metas.check()?;
         let has_priority = |block: BlockId| self.metas[block].has_priority();
@@ -79,14 +79,14 @@ impl Adaptive {
         }
     }
 
-    /// Whether [`Self::prioritize_cached`] has anything to do.
+    /// Returns whether [`Self::prioritize_cached`] has anything to do.
     #[inline]
     pub(super) fn has_priorities_for_cached(&self) -> bool {
         self.request_priority.requested.is_some() || !self.request_priority.inherited.is_empty()
     }
 
-    /// The request uses or releases blocks. Those that are cached get its priority, unless they have
-    /// a higher one.
+    /// Gives the request's priority to the cached blocks that it uses or releases. Blocks that have
+    /// a higher priority keep it.
     #[inline]
     pub fn raise_priorities(&mut self, blocks: &Blocks, ids: impl IntoIterator<Item = BlockId>) {
         let Some(requested) = self.request_priority.requested else { return };
@@ -127,8 +127,8 @@ impl Adaptive {
         self.metas.update(block, |meta| meta.with_priority(false));
     }
 
-    /// A hit uses a block that has a priority. A low one ends if the request asks for none, which is
-    /// more.
+    /// Ends the low priority of a block that is hit by a request without a priority. The default
+    /// priority of the request is higher.
     #[cold]
     pub(super) fn end_low_priority(&mut self, block: BlockId) {
         if self.request_priority.requested.is_none() && self.priority_lists.of(block).is_low() {
@@ -136,9 +136,13 @@ impl Adaptive {
         }
     }
 
-    /// Puts a free block into the list of its priority. Returns `false` if it does not go there: its
-    /// priority has ended; it is high, and the block worthless or a tail of low value (the priority
-    /// ends); or the tail is to be protected.
+    /// Puts a free block into the list of its priority. Returns `false` if the block does not enter
+    /// the list. That is so in three cases:
+    ///
+    /// - The priority has ended.
+    /// - The priority is high, and the block is worthless or a tail of low value. Then the priority
+    ///   ends.
+    /// - The priority is high, and the tail is to be protected.
     #[cold]
     #[inline(never)]
     pub(super) fn enter_priority_list(&mut self, blocks: &mut Blocks, block: BlockId) -> bool {
@@ -161,7 +165,8 @@ impl Adaptive {
         true
     }
 
-    /// Ranks a listed block from now on, by how long it has been free.
+    /// Ends the priority of a listed block. From now on the block is ranked by how long it has been
+    /// free.
     fn end_listed_priority(&mut self, blocks: &mut Blocks, block: BlockId) {
         let meta = self.metas[block];
         if meta.is_worthless() {
@@ -177,7 +182,7 @@ impl Adaptive {
         }
     }
 
-    /// Keeps the priority of a block for the one that replaces it.
+    /// Keeps the priority of a block for the block that replaces it.
     pub(super) fn pass_priority_on(&mut self, from: BlockId, to: BlockId) {
         if let Some(priority) = self.priority_of(from) {
             self.request_priority.inherited.push((to, priority));
@@ -199,7 +204,7 @@ mod tests {
 
     const BLOCK: BlockId = 3;
 
-    /// A cached block that is sampled and has no holder.
+    /// Creates a pool with a cached block that is sampled and that no request holds.
     fn world(capacity: usize) -> (Blocks, Adaptive) {
         let (layout, num_sentinels) = (KeyLayout::new(1), Adaptive::NUM_SENTINELS);
         let mut blocks = Blocks::new(400, layout, num_sentinels);
@@ -237,7 +242,7 @@ mod tests {
             assert_eq!((adaptive.num_sampled, adaptive.shadow.num_kept()), (0, [0; 3]));
             adaptive.set_now(&mut blocks, 1_000);
             assert!(!is_listed(&adaptive));
-            // It is sampled, but no shadow cache of so small a pool has room for it.
+            // The block is sampled, but the shadow caches of such a small pool have no room for it.
             assert_eq!((adaptive.num_sampled, adaptive.num_ranked), (1, 1));
         }
     }

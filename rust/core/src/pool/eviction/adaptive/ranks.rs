@@ -1,21 +1,22 @@
-//! Finds the list that is evicted first: of those that may have blocks, the one with the lowest score,
-//! and of equals the older. Only what changes is looked at again.
+//! Finds the list that is evicted first: the list with the lowest score among the lists that may
+//! have blocks. Of lists with equal scores, the older one is first. Only changed lists are examined
+//! again.
 
 use super::hazard::ByClassAndAge;
 use super::sampled::ones;
 use super::tuning::{AGES, CLASSES};
 
-/// The lists of all classes, of some value levels, at all ages.
+/// The lists of all classes and of some value levels, at all ages.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
     /// The share of a full block's score at each value level.
     value_shares: &'static [f32],
-    /// The score of a full block by class and age. A change is in force from the end of the epoch on.
+    /// The score of a full block, by class and age. A change takes effect at the end of the epoch.
     pub(super) scores: Box<ByClassAndAge>,
     all_series: Vec<Series>,
-    /// A bit for each series of which a list may have blocks.
+    /// A bit for each series that has a list that may have blocks.
     filled: u64,
-    /// The series of the list that is evicted first.
+    /// The series with the list that is evicted first.
     first: usize,
 }
 
@@ -26,7 +27,7 @@ struct Series {
     filled: u64,
     /// The age of the list with the lowest score.
     age: usize,
-    /// That score; infinite if no list has blocks.
+    /// The score of that list; infinite if no list has blocks.
     score: f32,
 }
 
@@ -38,7 +39,7 @@ impl Series {
     }
 }
 
-/// A list, by its series, `class * number of value levels + value level`, and its age.
+/// A list, identified by its series, `class * number of value levels + value level`, and its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId {
     pub series: usize,
@@ -46,14 +47,14 @@ pub(super) struct ListId {
 }
 
 impl Ranks {
-    /// Lists without blocks.
+    /// Creates lists without blocks.
     pub(super) fn new(value_shares: &'static [f32], scores: &ByClassAndAge) -> Self {
         let all_series = vec![Series::EMPTY; CLASSES * value_shares.len()];
         debug_assert!(all_series.len() <= u64::BITS as usize);
         Self { value_shares, scores: Box::new(*scores), all_series, filled: 0, first: 0 }
     }
 
-    /// A list got a block.
+    /// Notes that a list got a block.
     #[inline]
     pub(super) fn fill(&mut self, list: ListId) {
         if self.all_series[list.series].filled >> list.age & 1 == 0 {
@@ -80,14 +81,14 @@ impl Ranks {
         self.scores[series / num_levels][age] * self.value_shares[series % num_levels]
     }
 
-    /// The list that is evicted first of those that may have a block.
+    /// Returns the list that is evicted first, among the lists that may have a block.
     #[inline]
     pub(super) fn first(&self) -> Option<ListId> {
         let series = &self.all_series[self.first];
         (series.filled != 0).then_some(ListId { series: self.first, age: series.age })
     }
 
-    /// The first list turned out to have no block.
+    /// Notes that the first list has no block.
     pub(super) fn empty_first(&mut self) {
         let series = &mut self.all_series[self.first];
         series.filled &= !(1 << series.age);
@@ -95,7 +96,7 @@ impl Ranks {
         self.find_first();
     }
 
-    /// An epoch ends. Every list becomes an epoch older, and the oldest ones join the next.
+    /// Ends an epoch. Every list becomes an epoch older, and the oldest lists join the next oldest.
     pub(super) fn end_epoch(&mut self) {
         for series in ones(self.filled) {
             let filled = self.all_series[series].filled;
@@ -105,7 +106,7 @@ impl Ranks {
         self.find_first();
     }
 
-    /// No list has a block.
+    /// Notes that no list has a block.
     pub(super) fn clear(&mut self) {
         self.all_series.fill(Series::EMPTY);
         self.filled = 0;
@@ -149,7 +150,8 @@ mod tests {
 
     const SHARES: [f32; 2] = [1.0, 0.0];
 
-    /// ByClassAndAge of 3, 2 and 1 at the ages 0, 1 and 2, and of 0.5 beyond; 10 times as much in the last class.
+    /// Creates ranks with the scores 3, 2 and 1 at the ages 0, 1 and 2, and 0.5 at later ages. The
+    /// scores of the last class are 10 times as high.
     fn ranks() -> Ranks {
         let of = |most: f32| std::array::from_fn(|age| (most - age as f32).max(most / 6.0));
         let mut scores = [of(3.0); CLASSES];

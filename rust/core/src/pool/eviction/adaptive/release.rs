@@ -1,4 +1,5 @@
-//! Blocks are released: cached ones enter their lists, those of one list together.
+//! Releases blocks. Cached blocks enter their lists; blocks that enter the same list are handled
+//! together.
 
 use super::Adaptive;
 use super::block_meta::{BlockMeta, TargetList, bit};
@@ -6,18 +7,19 @@ use super::shadow::Access;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, IdRun, OpenEnds, Part, Parts};
 
-/// Blocks that are being released, one after the other.
+/// A release of blocks, one after the other.
 #[derive(Debug)]
 pub struct Release<'a> {
     blocks: &'a mut Blocks,
     adaptive: &'a mut Adaptive,
-    /// Uncached blocks go to the front of the free queue, worthless ones to its back.
+    /// The open ends of the free queue. Uncached blocks go to its front, worthless ones to its
+    /// back.
     queue_ends: OpenEnds,
     open_list: OpenList,
 }
 
-/// The ranked list that the last blocks entered. They are linked to it, and it to them as soon as it
-/// is closed.
+/// The ranked list that the last blocks entered. The blocks have links to the list. The list gets
+/// its link to them when it is closed.
 #[derive(Clone, Copy, Debug)]
 struct OpenList {
     target: TargetList,
@@ -34,11 +36,11 @@ impl Default for OpenList {
 }
 
 impl Adaptive {
-    /// Drops a reference to each block. Null blocks are passed over.
+    /// Drops a reference to each block. Null blocks are skipped.
     #[cold]
     #[inline(never)]
     pub fn release(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        // One block, as mostly when a step decodes, needs no copy.
+        // A single block needs no copy. Most decode steps release at most one block.
         if ids.len() < 2 {
             return self.release_table(blocks, ids);
         }
@@ -46,7 +48,7 @@ impl Adaptive {
         self.release_table(blocks, &reversed);
     }
 
-    /// Does what [`Self::release`] does, the last block first.
+    /// Releases the blocks like [`Self::release`], but the last block first.
     #[cold]
     #[inline(never)]
     pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
@@ -54,7 +56,7 @@ impl Adaptive {
         self.release_by(blocks, |release| release.release_all(table));
     }
 
-    /// Releases blocks, and ends the protection of tails, in the order of `calls`.
+    /// Releases blocks and ends the protection of tails, in the order in which `calls` asks for it.
     #[inline]
     pub fn release_by(&mut self, blocks: &mut Blocks, calls: impl FnOnce(&mut Release<'_>)) {
         let queue_ends = self.queue.free.open(blocks);
@@ -66,7 +68,8 @@ impl Adaptive {
 }
 
 impl Release<'_> {
-    /// Drops a reference to a block. Returns whether the block is cached; `None` if it is still in use.
+    /// Drops a reference to a block. Returns whether the block is cached, or `None` if it is still
+    /// in use.
     #[inline(always)]
     pub fn release(&mut self, block: BlockId) -> Option<bool> {
         if block == NULL_BLOCK {
@@ -83,7 +86,7 @@ impl Release<'_> {
         Some(is_cached)
     }
 
-    /// Drops a reference to each block, the last of them first.
+    /// Drops a reference to each block, the last block first.
     pub fn release_all(&mut self, ids: &[BlockId]) {
         if ids.len() < IdRun::MIN_LEN {
             return self.release_each(ids);
@@ -98,7 +101,7 @@ impl Release<'_> {
         }
     }
 
-    /// Does what [`Self::release_all`] does, for blocks of which hardly any are a run.
+    /// Releases blocks like [`Self::release_all`], for blocks that contain hardly any runs.
     fn release_each(&mut self, mut ids: &[BlockId]) {
         while let Some((&block, before)) = ids.split_last() {
             let num_left = match self.release(block) {
@@ -110,8 +113,8 @@ impl Release<'_> {
         }
     }
 
-    /// Releases a run as one. If its blocks are not those of the open list, the first goes alone, which
-    /// may open their list, then the others as one.
+    /// Releases a run at once. If its blocks do not enter the open list, the first block is
+    /// released alone, which may open their list. Then the other blocks are released at once.
     fn release_run(&mut self, ids: &[BlockId]) {
         let [others @ .., first] = ids else { return };
         let run = IdRun::of(ids).reversed();
@@ -123,8 +126,8 @@ impl Release<'_> {
         }
     }
 
-    /// Drops a reference to each block of a run if all are in use still, or all become free and enter
-    /// the open list. Returns whether it did.
+    /// Drops a reference to each block of a run, if all blocks stay in use, or all become free and
+    /// enter the open list. Returns whether it did.
     fn release_run_to_open(&mut self, run: IdRun) -> bool {
         let target = self.open_list.target;
         let metas = self.adaptive.metas.run_alike(run, target.mask, target.bits);
@@ -145,8 +148,8 @@ impl Release<'_> {
         true
     }
 
-    /// Drops a reference to each block of a run if all are in use still, or all become free and are
-    /// uncached or worthless. Returns whether it did.
+    /// Drops a reference to each block of a run, if all blocks stay in use, or all become free and
+    /// are uncached or worthless. Returns whether it did.
     fn release_run_to_queue(&mut self, run: IdRun) -> bool {
         let is_cached = self.blocks.is_cached(run.first);
         let mask = bit::VALUE | bit::HAS_PRIORITY;
@@ -157,8 +160,9 @@ impl Release<'_> {
         self.blocks.release_run(run, uncached_first, &mut self.queue_ends)
     }
 
-    /// Drops a reference to each block, the last of them first, up to one that does not become free
-    /// and enter the open list. Returns how many are left, always the first of all.
+    /// Drops a reference to each block, the last block first. Stops at a block that does not become
+    /// free and enter the open list. Returns the number of remaining blocks, which are the first
+    /// ones.
     #[inline]
     fn release_to_open(&mut self, ids: &[BlockId]) -> usize {
         let (target, mut last, mut num_sampled) = (self.open_list.target, self.open_list.last, 0);
@@ -167,7 +171,8 @@ impl Release<'_> {
         shadow.begin(Access::Freed(target.class() as u8));
         let mut records = self.blocks.writer_of_first(metas.len());
         let stop = ids.windows(2).rposition(|pair| {
-            // As if the next entered too; what is appended next overwrites the link if not.
+            // The link assumes that the next block enters too. If it does not, the next append
+            // overwrites the link.
             let (block, next) = (pair[1], pair[0]);
             let meta = &mut metas[block as usize];
             let was = *meta;
@@ -193,14 +198,14 @@ impl Release<'_> {
         num_left
     }
 
-    /// A tail is not protected any more.
+    /// Ends the protection of a tail.
     #[inline(never)]
     pub fn unprotect(&mut self, tail: BlockId) {
         self.adaptive.protected.remove(self.blocks, tail);
         self.enter_list(tail);
     }
 
-    /// Puts a free cached block into its list. Until [`Self::close`], nothing else may touch the
+    /// Puts a free cached block into its list. Until [`Self::close`], no other code may use the
     /// ranked lists.
     #[inline]
     pub(super) fn enter_list(&mut self, block: BlockId) {
@@ -216,8 +221,8 @@ impl Release<'_> {
         }
     }
 
-    /// Opens the ranked list that a block enters. Returns none if the block enters the list of its
-    /// priority, or is protected.
+    /// Opens the ranked list that a block enters. Returns `None` if the block enters the list of
+    /// its priority, or is protected.
     #[inline(never)]
     fn open_list_for(&mut self, block: BlockId) -> Option<BlockMeta> {
         if self.adaptive.metas[block].has_priority() {

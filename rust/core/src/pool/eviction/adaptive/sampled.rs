@@ -1,6 +1,6 @@
-//! The set of sampled blocks, with a bit for each block, so that those of a run are found without a
-//! look at the others. Found by their metadata alone, they cost a third of the instructions of an
-//! admission.
+//! The set of sampled blocks, with a bit for each block. It finds the sampled blocks of a run
+//! without a look at the others. A search of the metadata would cost a third of the instructions of
+//! an admission.
 
 use crate::block::BlockId;
 use crate::pool::blocks::{IdRun, prefault};
@@ -14,12 +14,12 @@ fn word_of(block: BlockId) -> usize {
 }
 
 impl Sampled {
-    /// None of so many blocks.
+    /// Creates an empty set for `num_blocks` blocks.
     pub(super) fn new(num_blocks: usize) -> Self {
         Self(prefault::zeros(num_blocks / u64::BITS as usize + 1))
     }
 
-    /// Adds a block, or removes it.
+    /// Adds a block to the set, or removes it.
     #[inline]
     pub(super) fn toggle(&mut self, block: BlockId) {
         self.0[word_of(block)] ^= 1 << (block % u64::BITS);
@@ -34,8 +34,8 @@ impl Sampled {
         }
     }
 
-    /// Returns the bits of a word that stand for blocks from `low` to `high`. The word is that of one
-    /// of them or between those.
+    /// Returns the bits of a word that represent the blocks from `low` to `high`. The word holds
+    /// one of these two blocks, or lies between their words.
     #[inline]
     fn bits_between(at: usize, low: BlockId, high: BlockId) -> u64 {
         let from_low = if at == word_of(low) { u64::MAX << (low % u64::BITS) } else { u64::MAX };
@@ -47,7 +47,7 @@ impl Sampled {
         self.0[word_of(block)] >> (block % u64::BITS) & 1 != 0
     }
 
-    /// Returns how many blocks of a run are sampled.
+    /// Returns the number of sampled blocks in a run.
     #[inline]
     pub(super) fn count(&self, run: IdRun) -> usize {
         self.words(run).map(|(_, bits)| bits.count_ones() as usize).sum()

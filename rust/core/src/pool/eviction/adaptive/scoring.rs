@@ -1,5 +1,5 @@
-//! Scoring functions: what a free cached block is worth by its frequency class and by how long it has
-//! been free. Lists with the lowest score are evicted first.
+//! Scoring functions: the worth of a free cached block by its frequency class and by how long it
+//! has been free. Lists with the lowest score are evicted first.
 
 use super::hazard::{ByClassAndAge, HazardEstimate};
 use super::tuning::{AGES, CLASS_USES, CLASSES, OLDEST_AGE_FACTOR};
@@ -8,19 +8,19 @@ use super::tuning::{AGES, CLASS_USES, CLASSES, OLDEST_AGE_FACTOR};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ScoringFunction {
-    /// 1 / age: the longest unused is evicted first.
+    /// 1 / age: the block that was unused for the longest time is evicted first.
     Recency,
-    /// Uses / age.
+    /// Number of uses / age.
     Frequency,
-    /// Expected hits per expected time in the pool.
+    /// Expected hits / expected time in the pool.
     Hazard,
 }
 
 impl ScoringFunction {
-    /// All of them.
+    /// All scoring functions.
     pub const ALL: [Self; 3] = [Self::Recency, Self::Frequency, Self::Hazard];
 
-    /// The name in logs and tables.
+    /// Returns the name in logs and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Recency => "recency",
@@ -42,7 +42,7 @@ impl ScoringFunction {
     }
 }
 
-/// Returns the age as which an age counts. The last one stands for all ages beyond it too.
+/// Returns the value that the scores use for an age. The last age includes all later ages.
 fn counted_age(age: usize) -> usize {
     if age == AGES - 1 { OLDEST_AGE_FACTOR * age } else { age }
 }

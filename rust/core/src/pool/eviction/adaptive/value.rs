@@ -1,9 +1,9 @@
-//! What a tail is worth per unit of the pool, against a full-attention block.
+//! The value of a tail per unit of the pool, compared with a full-attention block.
 
 use super::tuning;
 
-/// The value of a block: how often that of a full block is halved, and whether the value lasts. See
-/// [`crate::group::ValueModel`].
+/// The value of a block: the number of times that the value of a full block is halved, and whether
+/// the value lasts. See [`crate::group::ValueModel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueLevel {
     halvings: u8,
@@ -13,10 +13,10 @@ pub struct ValueLevel {
 impl ValueLevel {
     /// The value of a full-attention block.
     pub const BEST: Self = Self { halvings: 0, is_durable: false };
-    /// No value. Such blocks are evicted before all others.
+    /// No value. Blocks without a value are evicted before all others.
     pub const WORST: Self = Self { halvings: tuning::VALUE_LEVELS as u8, is_durable: false };
 
-    /// A full-attention block's value, halved so often; at least [`Self::WORST`].
+    /// Returns a full-attention block's value, halved `halvings` times; at least [`Self::WORST`].
     pub fn new(halvings: usize) -> Self {
         Self { halvings: halvings.min(tuning::VALUE_LEVELS) as u8, is_durable: false }
     }
@@ -26,17 +26,18 @@ impl ValueLevel {
         if other.halvings < self.halvings { other } else { self }
     }
 
-    /// The same value, for as long as the prefix is used, whether or not requests resume there.
+    /// Returns the same value, made to last as long as the prefix is used, whether or not requests
+    /// resume there.
     pub fn durable(self) -> Self {
         Self { is_durable: true, ..self }
     }
 
-    /// How often a full-attention block's value is halved.
+    /// Returns the number of times that a full-attention block's value is halved.
     pub fn halvings(self) -> usize {
         usize::from(self.halvings)
     }
 
-    /// Whether the value lasts as long as the prefix is used.
+    /// Returns whether the value lasts as long as the prefix is used.
     pub fn is_durable(self) -> bool {
         self.is_durable
     }

@@ -1,5 +1,5 @@
-//! Accesses to sampled blocks that the shadow caches have not seen yet. They get many of them at once,
-//! so that the waits for memory overlap.
+//! Accesses to sampled blocks that the shadow caches have not processed yet. They process many
+//! accesses at once, so that the waits for memory overlap.
 
 use super::ShadowCaches;
 use super::table::ShadowKey;
@@ -16,7 +16,7 @@ pub(super) struct AccessLog {
 /// An access to a sampled block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Access {
-    /// A request uses the block, which was cached.
+    /// A request uses a block that was cached.
     #[default]
     Hit,
     /// The block is computed, for the first time or again.
@@ -25,18 +25,18 @@ pub(in super::super) enum Access {
     Freed(u8),
 }
 
-/// Keys that the shadow caches get at once.
+/// The number of keys that the shadow caches process at once.
 const PART: usize = 512;
 
 impl ShadowCaches {
-    /// Logs an access to the block with a fingerprint.
+    /// Logs an access to the block that has this fingerprint.
     #[inline(never)]
     pub(in super::super) fn record(&mut self, access: Access, fingerprint: Fingerprint) {
         self.begin(access);
         self.push(fingerprint);
     }
 
-    /// Logs an access to each sampled block of a run. Returns how many.
+    /// Logs an access to each sampled block of a run. Returns the number of these blocks.
     #[inline(never)]
     pub(in super::super) fn record_run(
         &mut self,
@@ -52,7 +52,7 @@ impl ShadowCaches {
         keys.len() - num_before
     }
 
-    /// Sets the access to the blocks that follow.
+    /// Sets the kind of access for the blocks that follow.
     #[inline]
     pub(in super::super) fn begin(&mut self, access: Access) {
         if self.log.access != access {
@@ -66,7 +66,7 @@ impl ShadowCaches {
         self.log.keys.push(ShadowKey::of(fingerprint));
     }
 
-    /// Lets the shadow caches see all accesses of the log.
+    /// Lets the shadow caches process all accesses of the log.
     #[inline]
     pub(in super::super) fn flush(&mut self) {
         if !self.log.keys.is_empty() {

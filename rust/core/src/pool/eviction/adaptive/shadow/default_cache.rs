@@ -1,37 +1,40 @@
-//! What vLLM's own policy would have kept of the sampled blocks: a queue by the time at which blocks
-//! became free.
+//! Simulates what vLLM's own policy would have kept of the sampled blocks: a queue by the time at
+//! which blocks became free.
 //!
-//! That policy caches a tail wherever a hit may end. Its tails are amounts, so many per full block
-//! that it would have computed. A *tick* ends when a 32nd of the room became free. The queue stores
-//! what of each tick is still there, a key its tick; eviction lowers the oldest amounts.
+//! vLLM's policy caches a tail wherever a hit may end. The simulation has amounts of tails, in
+//! proportion to the full blocks that vLLM would have computed. A *tick* ends when a 32nd of the
+//! room has become free. The queue stores how much of each tick is still cached. A key stores its
+//! tick. Eviction lowers the oldest amounts.
 
 use std::collections::VecDeque;
 
 /// A tick, modulo 2^16.
 pub(super) type Tick = u16;
 
-/// The queue. Amounts are in parts of a sampled block, each of which stands for as many tails as the
+/// The queue. Amounts are in parts of a sampled block. Each part represents as many tails as the
 /// pool would have for it.
 #[derive(Debug)]
 pub(in super::super) struct DefaultCache {
     tails_per_block: u64,
     blocks_per_sample: u64,
-    /// What became free in each tick and is still there, the oldest first. The last is this tick.
+    /// The amount that became free in each tick and is still cached, the oldest first. The last one
+    /// is of the current tick.
     amounts: VecDeque<u64>,
     sum: u64,
-    /// The tick in which keys become free now.
+    /// The current tick, in which keys become free.
     pub(super) now: Tick,
-    /// The tick in which the last block became free that was used while it was there.
+    /// The tick in which the block of the latest hit became free.
     last_hit: Tick,
 }
 
 impl DefaultCache {
-    /// Parts of a sampled block.
+    /// The number of parts in a sampled block.
     const UNIT: u64 = 256;
-    /// Ticks in which as much becomes free as there is room for.
+    /// The number of ticks in which as much becomes free as there is room for.
     const TICKS: u64 = 32;
 
-    /// An empty queue. With each full block, the policy computes `tails_per_block` window blocks.
+    /// Creates an empty queue. With each full block, the policy computes `tails_per_block` window
+    /// blocks.
     pub(super) fn new(tails_per_block: f64, blocks_per_sample: usize) -> Self {
         Self {
             tails_per_block: (tails_per_block * Self::UNIT as f64).round() as u64,
@@ -43,22 +46,23 @@ impl DefaultCache {
         }
     }
 
-    /// Keys have become free.
+    /// Notes that keys have become free.
     pub(super) fn freed(&mut self, num: usize) {
         self.add(num as u64 * Self::UNIT);
     }
 
-    /// Full blocks are computed that were never computed before, or evicted since.
+    /// Notes the computation of full blocks that were never computed before, or were evicted since.
     pub(super) fn computed(&mut self, num: usize) {
         self.add(num as u64 * self.tails_per_block);
     }
 
-    /// States have become cached, as they would under vLLM's own policy.
+    /// Notes that states have become cached, as they would under vLLM's own policy.
     pub(in super::super) fn cached_states(&mut self, num: usize) {
         self.add(num as u64 * Self::UNIT / self.blocks_per_sample);
     }
 
-    /// A request hits tails. They became free with the full blocks of the hit, and will again.
+    /// Notes that a request hits tails. They became free with the full blocks of the hit, and will
+    /// become free with them again.
     pub(in super::super) fn hit_tails(&mut self, num: usize) {
         let most = num as u64 * Self::UNIT / self.blocks_per_sample;
         if let Some(amount) = self.amount_of(self.last_hit) {
@@ -69,7 +73,8 @@ impl DefaultCache {
         }
     }
 
-    /// Returns what became free in a tick and is still there; `None` if all is evicted.
+    /// Returns the amount that became free in a tick and is still cached; `None` if all of it is
+    /// evicted.
     fn amount_of(&mut self, tick: Tick) -> Option<&mut u64> {
         let age = usize::from(self.now.wrapping_sub(tick));
         let position = self.amounts.len().checked_sub(1 + age)?;
@@ -83,8 +88,8 @@ impl DefaultCache {
         }
     }
 
-    /// Blocks are used that became free in a tick. Returns how many of them would still have been
-    /// there.
+    /// Notes the use of blocks that became free in a tick. Returns how many of them would still
+    /// have been cached.
     pub(super) fn used(&mut self, freed_at: Tick, num: usize) -> usize {
         if num == 0 {
             return 0;
@@ -100,7 +105,8 @@ impl DefaultCache {
         num
     }
 
-    /// Evicts what exceeds the room for so many sampled blocks, and ends the tick if it is due.
+    /// Evicts what exceeds the room for `num_blocks` sampled blocks, and ends the tick if it is
+    /// due.
     pub(super) fn fit(&mut self, num_blocks: usize) {
         let capacity = num_blocks as u64 * Self::UNIT;
         while self.sum > capacity {
@@ -134,7 +140,7 @@ impl DefaultCache {
 mod tests {
     use super::*;
 
-    /// Lets blocks become free one by one, none of which the policy had, in a pool with room for 40.
+    /// Frees blocks one by one, in a pool with room for 40. The policy had none of the blocks.
     fn compute(cache: &mut DefaultCache, num: usize) -> Vec<Tick> {
         let compute_one = |_| {
             let tick = cache.now;
@@ -156,7 +162,7 @@ mod tests {
             let mut cache = DefaultCache::new(tails_per_block, 16);
             let ticks = compute(&mut cache, 300);
             let kept = num_kept(&mut cache, &ticks);
-            // But for the ticks that are half gone.
+            // The difference is in the ticks that are half evicted.
             assert!(kept.abs_diff(room) <= 2, "{kept} of {room} with {tails_per_block} tails");
         }
     }

@@ -1,21 +1,23 @@
-//! Set dueling (DIP, ISCA 2007): which scoring function is in force.
+//! Set dueling (DIP, ISCA 2007): decides which scoring function is in force.
 //!
-//! The lead of a function over another is the sum of the differences of their hits per round, divided
-//! by the root of the sum of their squares: what random signs would bring. Both sums fade.
+//! The lead of a function over another one is a quotient. Its numerator is the sum of the
+//! differences of their hits per round. Its denominator is the root of the sum of the squared
+//! differences: what random signs would give. Both sums fade.
 
 use super::FUNCTIONS;
 use crate::pool::eviction::adaptive::scoring::ScoringFunction;
 use crate::pool::eviction::adaptive::tuning;
 
-/// The duels of all pairs of functions.
+/// The leads of all pairs of functions.
 #[derive(Debug, Default)]
 pub(super) struct Duel {
     leads: [[Lead; FUNCTIONS]; FUNCTIONS],
-    /// The index of the function in force: recency, until another one is ahead.
+    /// The index of the function in force. It is recency until another function is far enough
+    /// ahead.
     pub(super) in_force: usize,
 }
 
-/// How far a function is ahead of another one.
+/// The lead of a function over another one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lead {
     sum: f32,
@@ -28,7 +30,7 @@ impl Lead {
         self.sum_of_squares = self.sum_of_squares * tuning::LEAD_FADE + difference * difference;
     }
 
-    /// The lead in standard deviations of what chance would bring.
+    /// Returns the lead in standard deviations of a random result.
     fn in_deviations(self) -> f32 {
         if self.sum_of_squares > 0.0 { self.sum / self.sum_of_squares.sqrt() } else { 0.0 }
     }
@@ -44,8 +46,8 @@ impl Duel {
         }
     }
 
-    /// Lets the function take over that is furthest ahead of the one in force, if one is far enough.
-    /// Recency takes over as soon as the other one's lead is too small.
+    /// Puts the function in force that is furthest ahead of the current one, if one is far enough
+    /// ahead. Recency takes over as soon as the current function's lead over it is too small.
     pub(super) fn choose(&mut self) {
         let lead = |function: usize| self.leads[function][self.in_force].in_deviations();
         let needed = |function: usize| match ScoringFunction::ALL[function] {
@@ -74,7 +76,7 @@ mod tests {
     #[test]
     fn a_function_that_is_steadily_ahead_takes_over() {
         let mut duel = Duel::default();
-        // After n equal rounds the lead is the root of n deviations.
+        // After n equal rounds, the lead is the root of n deviations.
         assert_eq!(rounds(&mut duel, 2, [10, 11, 10]), ScoringFunction::Recency);
         assert_eq!(rounds(&mut duel, 1, [10, 11, 10]), ScoringFunction::Frequency);
     }
@@ -92,7 +94,7 @@ mod tests {
     fn recency_returns_once_the_lead_is_small() {
         let mut duel = Duel::default();
         assert_eq!(rounds(&mut duel, 9, [10, 10, 12]), ScoringFunction::Hazard);
-        // Nine rounds of +2 and seven of -2 are a lead of 4 / 8.
+        // Nine rounds of +2 and seven of -2 give a lead of 4 / 8.
         assert_eq!(rounds(&mut duel, 6, [12, 12, 10]), ScoringFunction::Hazard);
         assert_eq!(rounds(&mut duel, 1, [12, 12, 10]), ScoringFunction::Recency);
     }

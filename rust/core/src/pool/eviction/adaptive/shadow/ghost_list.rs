@@ -1,24 +1,24 @@
-//! A ghost list: keys of free sampled blocks of one class and epoch, in the order in which the blocks
-//! became free.
+//! A ghost list: the keys of free sampled blocks of one class and epoch, in the order in which the
+//! blocks became free.
 
 use super::FUNCTIONS;
 use super::table::ShadowKey;
 
-/// The keys, and how many of them each scoring function has evicted.
+/// The keys of a list, and the number of positions that each scoring function has evicted.
 #[derive(Debug, Default)]
 pub(super) struct GhostList {
-    /// [`ShadowKey::NONE`] where a request uses the block again.
+    /// The keys. A position has [`ShadowKey::NONE`] if a request used its block again.
     pub(super) keys: Vec<ShadowKey>,
     num_keys: usize,
-    /// The first position that each function has not evicted.
+    /// The first position that each function still keeps.
     first_kept: [u32; FUNCTIONS],
 }
 
 impl GhostList {
-    /// A list with fewer gaps is not packed.
+    /// The minimum number of gaps for packing a list.
     const MIN_GAPS: usize = 64;
 
-    /// Appends those keys that `enters` accepts at their positions. Returns how many.
+    /// Appends the keys that `enters` accepts at their positions. Returns the number of these keys.
     #[inline]
     pub(super) fn append(
         &mut self,
@@ -39,8 +39,8 @@ impl GhostList {
         len - first
     }
 
-    /// Removes the keys at some positions. Returns how many, and how many of them each function would
-    /// still have.
+    /// Removes the keys at some positions. Returns their number, and how many of them each function
+    /// would still have.
     #[inline]
     pub(super) fn remove(
         &mut self,
@@ -62,7 +62,7 @@ impl GhostList {
         (num_removed as usize, num_evicted.map(|num_evicted| num_removed - num_evicted))
     }
 
-    /// Lets a function evict up to `most` keys. Returns how many it did.
+    /// Lets a function evict up to `most` keys. Returns the number of evicted keys.
     pub(super) fn evict(&mut self, function: usize, most: usize) -> usize {
         let first_kept = &mut self.first_kept[function];
         let mut num_evicted = 0;
@@ -76,12 +76,12 @@ impl GhostList {
         num_evicted
     }
 
-    /// Whether a function has evicted every key.
+    /// Returns whether a function has evicted every key.
     pub(super) fn is_all_evicted(&self, function: usize) -> bool {
         self.first_kept[function] as usize == self.keys.len()
     }
 
-    /// Whether most positions are gaps.
+    /// Returns whether most positions are gaps.
     #[inline]
     pub(super) fn is_sparse(&self) -> bool {
         self.keys.len() > 2 * self.num_keys + Self::MIN_GAPS
@@ -97,7 +97,7 @@ impl GhostList {
         (0..).zip(self.keys.iter().copied())
     }
 
-    /// The keys, and whether each function would still have them.
+    /// Returns the keys, and whether each function would still have them.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ShadowKey, [bool; FUNCTIONS])> + '_ {
         let is_kept = |position: u32| self.first_kept.map(|first_kept| position >= first_kept);
         let there = (0..).zip(&self.keys).filter(|&(_, &key)| key != ShadowKey::NONE);

@@ -1,10 +1,11 @@
-//! Shadow caches: what each scoring function would have kept of the sampled blocks, by hash alone.
+//! Shadow caches: they simulate by hash alone what each scoring function would have kept of the
+//! sampled blocks.
 //!
 //! The keys of free sampled blocks are in ghost lists by class and epoch, in the order in which the
-//! blocks became free. Each scoring function evicts a list from the front, so one position per list
-//! says which keys its shadow cache still has. A shadow cache has room for as many keys as sampled
-//! blocks are free, and for the sampled share of the empty blocks: it never evicts before the pool
-//! does. One more cache is that of vLLM's own policy.
+//! blocks became free. Each scoring function evicts a list from the front. Therefore one position
+//! per list says which keys its shadow cache still has. A shadow cache has room for as many keys as
+//! sampled blocks are free, and for the sampled share of the empty blocks. So it never evicts
+//! before the pool does. One more cache simulates vLLM's own policy.
 
 mod access_log;
 mod default_cache;
@@ -24,49 +25,51 @@ use duel::Duel;
 use ghost_list::GhostList;
 use table::{Entry, ShadowTable};
 
-/// Number of scoring functions.
+/// The number of scoring functions.
 const FUNCTIONS: usize = ScoringFunction::ALL.len();
 
-/// What was asked of the sampled blocks since the pool was made, and what came of it.
+/// The accesses to sampled blocks since the pool was created, and their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SampleCounts {
-    /// Blocks that requests hit or computed.
+    /// The number of blocks that requests hit or computed.
     pub asked: u64,
-    /// Blocks that requests hit.
+    /// The number of blocks that requests hit.
     pub hit: u64,
-    /// Of the blocks asked for, those that each of [`ScoringFunction::ALL`] would still have had.
-    /// Tails, which a hit needs too, are not counted: this can exceed `hit`.
+    /// The number of these blocks that each of [`ScoringFunction::ALL`] would still have had.
+    /// Tails, which a hit needs too, are not considered, so the number can exceed `hit`.
     pub kept: [u64; FUNCTIONS],
-    /// Blocks that vLLM's own policy would have kept, beside the tails that it caches.
+    /// The number of blocks that vLLM's own policy would have kept in addition to the tails that it
+    /// caches.
     pub kept_by_default: u64,
 }
 
 #[derive(Debug)]
 pub struct ShadowCaches {
-    /// A block is sampled if so many of the highest bits of its fingerprint are zero.
+    /// The number of leading zero bits in the fingerprint of a sampled block.
     num_zeros: u32,
     log: AccessLog,
     table: ShadowTable,
-    /// By class, and of each class by epoch.
+    /// The ghost lists, by class and then by epoch.
     ghost_lists: Vec<GhostList>,
     caches: [ShadowCache; FUNCTIONS],
     pub(super) default_cache: DefaultCache,
     hazard: HazardEstimate,
-    /// Sampled blocks that became free after a single use.
+    /// The number of sampled blocks that became free after a single use.
     once_used: FadingCount,
-    /// Those that were used again while the shadow cache of the function in force had them.
+    /// The number of these blocks that were used again while the shadow cache of the function in
+    /// force had them.
     reused: FadingCount,
     epoch: usize,
     duel: Duel,
     pub counts: SampleCounts,
-    /// Keys in ghost lists.
+    /// The number of keys in ghost lists.
     num_ghosts: usize,
-    /// A bit for each class of which blocks became free since the caches evicted.
+    /// A bit for each class with blocks that became free since the caches last evicted.
     just_freed: u32,
 }
 
-/// A count of which those of earlier epochs fade.
+/// A count in which the counts of earlier epochs fade.
 #[derive(Clone, Copy, Debug, Default)]
 struct FadingCount {
     earlier: f64,
@@ -87,18 +90,18 @@ impl FadingCount {
 #[derive(Debug)]
 struct ShadowCache {
     ranks: Ranks,
-    /// Keys in ghost lists that it has evicted.
+    /// The number of keys in ghost lists that the cache has evicted.
     num_evicted: usize,
-    /// Hits in this round.
+    /// The number of hits in this round.
     hits: u32,
 }
 
-/// Values are not told apart.
+/// The shadow caches do not distinguish values.
 const VALUE_SHARES: [f32; 1] = [1.0];
 
 impl ShadowCaches {
-    /// Shadow caches of a pool of `num_blocks`. vLLM's own policy computes `tails_per_block` window
-    /// blocks with each full block.
+    /// Creates the shadow caches of a pool of `num_blocks` blocks. vLLM's own policy computes
+    /// `tails_per_block` window blocks with each full block.
     pub(super) fn new(num_blocks: usize, tails_per_block: f64) -> Self {
         let halvings = tuning::SPARSER_SAMPLES.iter().filter(|&&pool| num_blocks >= pool).count();
         let num_zeros = tuning::SAMPLE_BITS + halvings as u32;
@@ -126,18 +129,18 @@ impl ShadowCaches {
         }
     }
 
-    /// Blocks whose fingerprints are below this are sampled.
+    /// Returns the limit of sampling: blocks whose fingerprints are below it are sampled.
     #[inline]
     pub(super) fn sample_limit(&self) -> u32 {
         1 << (u32::BITS - self.num_zeros)
     }
 
-    /// Returns how many blocks one sampled block stands for.
+    /// Returns the number of blocks that one sampled block represents.
     pub fn blocks_per_sample(&self) -> usize {
         1 << self.num_zeros
     }
 
-    /// The scoring function in force.
+    /// Returns the scoring function in force.
     pub fn in_force(&self) -> ScoringFunction {
         ScoringFunction::ALL[self.duel.in_force]
     }
@@ -146,7 +149,7 @@ impl ShadowCaches {
         &self.caches[self.duel.in_force].ranks.scores
     }
 
-    /// Returns the share of once used blocks that are used again while they are cached.
+    /// Returns the share of blocks used once that are used again while they are cached.
     pub fn reuse_of_once_used(&self) -> f64 {
         let weight = tuning::PRIOR_REUSE_WEIGHT;
         (self.reused.sum() + weight * tuning::PRIOR_REUSE) / (self.once_used.sum() + weight)
@@ -156,8 +159,8 @@ impl ShadowCaches {
         class * AGES + epoch % AGES
     }
 
-    /// Lets each shadow cache evict what exceeds the room in a pool with so many free sampled
-    /// blocks, so many empty ones, and so many that are free in all.
+    /// Lets each shadow cache evict what exceeds its room. The pool has `num_sampled` free sampled
+    /// blocks, `num_empty` empty ones, and `num_pool_free` free blocks in total.
     pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize, num_pool_free: usize) {
         if self.just_freed == 0 {
             return;
@@ -185,12 +188,13 @@ impl ShadowCaches {
         }
     }
 
-    /// A round of the duel ends.
+    /// Ends a round of the duel.
     pub(super) fn end_round(&mut self) {
         self.duel.end_round(self.caches.each_mut().map(|cache| std::mem::take(&mut cache.hits)));
     }
 
-    /// An epoch ends. The function in force is chosen anew, and the hazard changes scores.
+    /// Ends an epoch. Chooses the function in force again, and updates the scores of the hazard
+    /// function.
     pub(super) fn end_epoch(&mut self) {
         self.hazard.end_epoch();
         self.once_used.end_epoch();
@@ -220,8 +224,8 @@ impl ShadowCaches {
         }
     }
 
-    /// Forgets keys that count as in use but were not used for 128 epochs: their blocks may have lost
-    /// them. Each epoch looks at a 64th of the table.
+    /// Forgets keys that count as in use but were not used for 128 epochs, since their blocks may
+    /// have lost them. Each epoch examines a 64th of the table.
     fn forget_lost_keys(&mut self) {
         let now = self.epoch as u16;
         self.table.sweep(self.epoch % AGES, AGES, |entry| {
@@ -230,7 +234,7 @@ impl ShadowCaches {
         });
     }
 
-    /// Forgets every key. What was learnt stays.
+    /// Forgets every key. The observations stay.
     pub(super) fn forget_all(&mut self) {
         self.table.clear();
         self.ghost_lists.iter_mut().for_each(|list| *list = GhostList::default());
@@ -250,7 +254,7 @@ mod tests {
     use crate::pool::blocks::Fingerprint;
 
     impl ShadowCaches {
-        /// Keys of free blocks that each function would still have.
+        /// Returns the number of keys of free blocks that each function would still have.
         pub(in crate::pool::eviction::adaptive) fn num_kept(&self) -> [usize; FUNCTIONS] {
             self.caches.each_ref().map(|cache| self.num_ghosts - cache.num_evicted)
         }
@@ -261,8 +265,8 @@ mod tests {
         shadow.flush();
     }
 
-    /// The keys of a pass of traffic, each used and free again, in a pool that has `capacity` of
-    /// the shadow.
+    /// Uses each key of a pass of traffic and frees it again, in a pool in which the shadow has
+    /// room for `capacity` keys.
     fn pass(shadow: &mut ShadowCaches, keys: std::ops::Range<u32>, capacity: usize) {
         for n in keys {
             access(shadow, n + 1, Access::Computed);
@@ -290,7 +294,7 @@ mod tests {
         let mut shadow = ShadowCaches::new(1000, 0.0);
         pass(&mut shadow, 0..50, 20);
         assert!(shadow.num_kept() == [20; 3]);
-        // The oldest 30 are gone.
+        // The oldest 30 keys are evicted.
         pass(&mut shadow, 29..30, 20);
         assert!(shadow.caches.iter().all(|cache| cache.hits == 0));
         pass(&mut shadow, 49..50, 20);
@@ -353,7 +357,8 @@ mod tests {
         assert_eq!(shadow.num_kept(), [50; 3]);
     }
 
-    /// A scan that comes back at one age shows that age; the other scoring functions lose all of it.
+    /// A scan that repeats at one age makes the hazard of that age high. The other scoring
+    /// functions lose all of the scan.
     #[test]
     fn a_cyclic_scan_is_for_the_hazards() {
         let mut shadow = ShadowCaches::new(1000, 0.0);

@@ -1,18 +1,18 @@
-//! What is known of each sampled block: a hash table with linear probing, of a fixed size so that it
-//! never grows in the middle of serving.
+//! The entries of all sampled blocks: a hash table with linear probing. Its size is fixed so that
+//! it never grows while the server runs.
 
 use bytemuck::Zeroable;
 
 use crate::pool::blocks::Fingerprint;
 use crate::pool::blocks::prefault;
 
-/// The fingerprint of a sampled block. That two blocks have the same one is rare, and mixes up their
-/// uses.
+/// The fingerprint of a sampled block. Two blocks rarely have the same fingerprint; if they do,
+/// their uses are mixed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
 pub(super) struct ShadowKey(u32);
 
 impl ShadowKey {
-    /// No block.
+    /// The key of no block.
     pub(super) const NONE: Self = Self(0);
 
     pub(super) fn of(fingerprint: Fingerprint) -> Self {
@@ -20,23 +20,23 @@ impl ShadowKey {
     }
 }
 
-/// Where a key is.
+/// The position of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
 pub(super) struct Entry {
     key: ShadowKey,
-    /// Its position in its ghost list.
+    /// The position of the key in its ghost list.
     pub position: u32,
-    /// The index of its ghost list.
+    /// The index of the key's ghost list.
     pub list: u16,
-    /// Of a block in use the epoch of its last use, of a free one the tick of the default cache at
-    /// which it became free; both modulo 2^16.
+    /// For a block in use, the epoch of its last use. For a free block, the tick of the default
+    /// cache at which it became free. Both are modulo 2^16.
     pub epoch_or_tick: u16,
 }
 
 impl Entry {
-    /// The list of a block that is in use.
+    /// The value of `list` for a block that is in use.
     pub(super) const IN_USE: u16 = u16::MAX;
-    /// The list of a key that has just been entered.
+    /// The value of `list` for a key that has just been entered.
     pub(super) const NEW: u16 = u16::MAX - 1;
     const EMPTY: Self = Self::new(ShadowKey::NONE);
 
@@ -57,15 +57,15 @@ pub(super) struct ShadowTable {
 }
 
 impl ShadowTable {
-    /// Entries of a table that mostly is in the processor's cache: less than 400 kB.
+    /// The number of entries in a table that is mostly in the processor's cache: less than 400 kB.
     const MAX_IN_CACHE: usize = 1 << 15;
 
-    /// A table for at most `max_len` keys.
+    /// Creates a table for at most `max_len` keys.
     pub(super) fn new(max_len: usize) -> Self {
         Self { slots: prefault::zeros(max_len * 3 / 2 + 2), len: 0, max_len }
     }
 
-    /// The slot where a key is looked for first. Keys are alike in some bits.
+    /// Returns the slot where the search for a key starts. Keys are equal in some bits.
     #[inline]
     fn home(&self, ShadowKey(bits): ShadowKey) -> usize {
         /// 2^32 / the golden ratio.
@@ -77,7 +77,7 @@ impl ShadowTable {
         if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }
 
-    /// Returns the slot of a key, or else the empty slot in which it would be entered.
+    /// Returns the slot of a key, or as the error the empty slot in which it would be entered.
     #[inline]
     fn find(&self, key: ShadowKey) -> Result<usize, usize> {
         let mut slot = self.home(key);
@@ -90,13 +90,14 @@ impl ShadowTable {
         }
     }
 
-    /// The entry of a key, if it has one.
+    /// Returns the entry of a key, if it has one.
     #[inline]
     pub(super) fn get_mut(&mut self, key: ShadowKey) -> Option<&mut Entry> {
         self.find(key).ok().map(|slot| &mut self.slots[slot])
     }
 
-    /// The entry of a key, which may be new; `None` if the table is full.
+    /// Returns the entry of a key, and creates it if necessary. Returns `None` if the table is
+    /// full.
     #[inline]
     pub(super) fn enter(&mut self, key: ShadowKey) -> Option<&mut Entry> {
         let slot = match self.find(key) {
@@ -111,7 +112,8 @@ impl ShadowTable {
         Some(&mut self.slots[slot])
     }
 
-    /// Reads the entries of keys, so that the waits for memory overlap, if there are any.
+    /// Reads the entries of keys in advance, so that waits for memory overlap. Does nothing if the
+    /// table is small enough for the processor's cache.
     pub(super) fn prefetch(&self, keys: &[ShadowKey]) {
         if self.slots.len() <= Self::MAX_IN_CACHE {
             return;
@@ -126,7 +128,7 @@ impl ShadowTable {
         }
     }
 
-    /// Empties a slot, and moves an entry there that belongs nearer to its home.
+    /// Empties a slot, and moves entries into the gap that belong nearer to their homes.
     fn empty(&mut self, slot: usize) {
         self.len -= 1;
         let (mut hole, mut next) = (slot, self.next(slot));
@@ -145,7 +147,8 @@ impl ShadowTable {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
 
-    /// Forgets the keys of a part of the table, of `num_parts` parts, that are not to be kept.
+    /// Forgets the keys of part `part` of the table that `keeps` rejects. The table has `num_parts`
+    /// parts.
     pub(super) fn sweep(&mut self, part: usize, num_parts: usize, keeps: impl Fn(&Entry) -> bool) {
         let start = |part| self.slots.len() * part / num_parts;
         let (mut slot, end) = (start(part), start(part + 1));
@@ -174,7 +177,7 @@ mod tests {
         ShadowKey::of(Fingerprint(n))
     }
 
-    /// Beside a map that does the same, in a table so full that keys stand far from home.
+    /// Compares the table with a map, in a table so full that keys are far from their homes.
     #[test]
     fn keys_are_found_until_they_are_removed() {
         let mut table = ShadowTable::new(40);
@@ -211,7 +214,7 @@ mod tests {
             table.enter(key(n)).expect("a place").epoch_or_tick = n as u16;
         }
         (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch_or_tick % 2 == 0));
-        // What moved behind the part that was swept is found in the next round.
+        // The next round finds entries that moved past the part that was swept.
         (0..7).for_each(|part| table.sweep(part, 7, |entry| entry.epoch_or_tick % 2 == 0));
         assert_eq!(table.len, 500);
         assert!((1..=1000).all(|n| table.get_mut(key(n)).is_some() == (n % 2 == 0)));

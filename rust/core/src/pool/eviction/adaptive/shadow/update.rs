@@ -1,10 +1,10 @@
-//! Accesses to sampled blocks change the shadow caches, many of them at once.
+//! Updates the shadow caches with accesses to sampled blocks, many of them at once.
 
 use super::table::{Entry, ShadowKey};
 use super::{AGES, FUNCTIONS, ShadowCaches};
 
 impl ShadowCaches {
-    /// Requests use blocks, cached ones or others.
+    /// Notes that requests use blocks, whether they are cached or not.
     pub(super) fn used(&mut self, keys: &[ShadowKey]) {
         self.counts.asked += keys.len() as u64;
         self.table.prefetch(keys);
@@ -36,12 +36,12 @@ impl ShadowCaches {
         }
     }
 
-    /// Removes the keys of blocks that are used from a ghost list, up to the first that is not in
-    /// it. Returns the others.
+    /// Removes the keys of used blocks from a ghost list, up to the first key that is not in the
+    /// list. Returns the remaining keys.
     #[inline(never)]
     fn remove_from_list<'a>(&mut self, index: usize, keys: &'a [ShadowKey]) -> &'a [ShadowKey] {
         let Self { table, ghost_lists, default_cache, epoch, .. } = self;
-        // Mostly they became free together.
+        // Usually the blocks became free together.
         let (mut tick, mut num_of_tick, mut kept_by_default) = (0, 0, 0);
         let (num, num_kept) = ghost_lists[index].remove(keys.iter().map_while(|&key| {
             let entry = table.get_mut(key).filter(|entry| usize::from(entry.list) == index)?;
@@ -59,7 +59,7 @@ impl ShadowCaches {
         &keys[num..]
     }
 
-    /// Counts a hit of each shadow cache that would still have a key that left a ghost list.
+    /// Counts a hit for each shadow cache that would still have the keys that left a ghost list.
     fn count_removed(&mut self, index: usize, num: usize, num_kept: [u32; FUNCTIONS]) {
         self.num_ghosts -= num;
         for (i, cache) in self.caches.iter_mut().enumerate() {
@@ -74,7 +74,8 @@ impl ShadowCaches {
         self.hazard.note_reuse(class, age, num as u32);
     }
 
-    /// Blocks of a class become free. [`Self::fit`] evicts what the caches have no room for then.
+    /// Notes that blocks of a class become free. [`Self::fit`] then evicts what exceeds the room of
+    /// the caches.
     pub(super) fn freed(&mut self, keys: &[ShadowKey], class: usize) {
         self.table.prefetch(keys);
         let index = Self::list_index(class, self.epoch);
@@ -101,7 +102,7 @@ impl ShadowCaches {
         }
     }
 
-    /// Closes the gaps of a ghost list whose keys come and go.
+    /// Closes the gaps of a ghost list.
     #[cold]
     fn pack(&mut self, index: usize) {
         for (position, key) in self.ghost_lists[index].pack() {
