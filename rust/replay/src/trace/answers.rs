@@ -1,7 +1,8 @@
-//! Answers that come back: outputs of requests, found in the prompts of their follow-ups.
+//! Finds the outputs of requests in the prompts of their follow-ups.
 //!
-//! A follow-up is a later request of the same conversation whose prompt begins with all whole ids
-//! of an earlier prompt and is long enough for its output. It is taken to contain both.
+//! A follow-up is a later request of the same conversation. Its prompt begins with all whole ids of
+//! an earlier prompt, and is long enough for that prompt's output. It is assumed to contain both
+//! the prompt and the output.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -22,7 +23,7 @@ pub struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Finds the outputs of requests whose ids stand for `width` tokens.
+    /// Finds the outputs of requests. Each id represents `width` tokens.
     pub fn find(requests: &'a [TraceRequest], width: usize) -> Self {
         let beginnings = Beginnings { width, shared: HashMap::new() };
         let follow_ups = vec![None; requests.len()];
@@ -43,8 +44,8 @@ impl<'a> Answers<'a> {
         self.follow_ups.iter().flatten().count()
     }
 
-    /// Returns the prompt of a request and its output, if that was found, with an id per token. The
-    /// last token of the output is left out, because a server never computes it.
+    /// Returns the prompt of a request and its output, if the output was found, with an id per
+    /// token. The last token of the output is left out, because a server never computes it.
     pub fn prompt(&self, index: usize) -> Prompt {
         let request = &self.requests[index];
         let follow_up = self.follow_ups[index].map(|follow_up| &self.requests[follow_up].prompt);
@@ -60,7 +61,8 @@ impl<'a> Answers<'a> {
                 let num_known = length.min(hash_ids.len() * self.width);
                 self.beginnings.tokens(hash_ids, 0..num_known, &mut runs);
                 if let Some(Prompt::HashIds { hash_ids, .. }) = follow_up {
-                    // Ids for whole blocks only end before the prompt, and the follow-up goes on.
+                    // If the ids cover whole blocks only, they end before the prompt, and the ids
+                    // of the follow-up continue.
                     self.beginnings.tokens(hash_ids, num_known..output.end, &mut runs);
                 }
                 let hash_ids = HashIds::of_runs(runs);
@@ -71,7 +73,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Takes a request as follow-up of another one, and returns whether it can be.
+    /// Connects a request with a follow-up. Returns whether the later request can be its follow-up.
     fn connect(&mut self, earlier: usize, follow_up: usize) -> bool {
         let [first, second] = [earlier, follow_up].map(|index| &self.requests[index]);
         let (length, width) = (first.prompt.len(), self.width);
@@ -95,7 +97,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// Whether two prompts have equal whole ids, or tokens, in a range of positions.
+/// Returns whether two prompts have equal whole ids, or equal tokens, in a range of positions.
 fn has_equal(a: &Prompt, b: &Prompt, range: Range<usize>, width: usize) -> bool {
     match (a, b) {
         (Prompt::HashIds { hash_ids: a, .. }, Prompt::HashIds { hash_ids: b, .. }) => {
@@ -116,8 +118,8 @@ fn slice(prompt: &Prompt, range: Range<usize>) -> &[i64] {
     }
 }
 
-/// Returns the hashes of the prefixes of a prompt that are whole ids, or tokens; the first is that
-/// of one id.
+/// Returns the hashes of the prefixes of a prompt that consist of whole ids, or of tokens. The
+/// first hash covers one id.
 fn prefix_hashes(prompt: &Prompt, width: usize) -> Vec<u64> {
     let chain = |hash: &mut u64, id: i64| {
         *hash = xxh3_64_with_seed(&id.to_le_bytes(), *hash);
@@ -131,16 +133,17 @@ fn prefix_hashes(prompt: &Prompt, width: usize) -> Vec<u64> {
     }
 }
 
-/// The requests so far, by conversation and prompt.
+/// The earlier requests, by conversation and prompt.
 #[derive(Default)]
 struct Conversations {
-    /// The latest request of each length, by conversation, number of whole ids and their hash.
+    /// The latest request of each length, by conversation, number of whole ids and the hash of
+    /// these ids.
     requests: HashMap<(u64, usize, u64), BTreeMap<usize, usize>>,
 }
 
 impl Conversations {
-    /// Returns the requests of a conversation whose prompts a prompt with these hashes may begin
-    /// with, the longest first.
+    /// Returns the requests of a conversation that can be the beginning of a prompt with these
+    /// hashes, the longest first.
     fn candidates(&self, conversation: u64, hashes: &[u64]) -> impl Iterator<Item = usize> {
         let lengths =
             hashes.iter().enumerate().rev().filter_map(move |(index, &hash)| {
@@ -169,20 +172,21 @@ impl Conversations {
     }
 }
 
-/// Ids whose first tokens are those of other ids, since a prompt ended within them.
+/// Ids whose first tokens are equal to tokens of other ids, since a prompt ended within them.
 struct Beginnings {
     width: usize,
     shared: HashMap<i64, Shared>,
 }
 
-/// The first tokens of an id.
+/// The first tokens of an id, as tokens of other ids.
 struct Shared {
     length: usize,
     runs: Vec<Range<i64>>,
 }
 
 impl Beginnings {
-    /// Records that two prompts have equal tokens up to `end`, in the id at its place too.
+    /// Records that two prompts have equal tokens up to `end`, including the first tokens of the id
+    /// that contains `end`.
     fn share(&mut self, a: &Prompt, b: &Prompt, end: usize) {
         let length = end % self.width;
         let (Prompt::HashIds { hash_ids: a, .. }, Prompt::HashIds { hash_ids: b, .. }) = (a, b)

@@ -15,9 +15,9 @@ pub type Fields = Map<String, Value>;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{message}", if field.is_empty() { String::new() } else { format!("field '{field}': ") })]
 pub struct LineError {
-    /// The field at fault; empty for the line itself.
+    /// The field with the error; empty for the whole line.
     pub field: String,
-    /// What is wrong, and what is expected.
+    /// The error, and the expected value.
     pub message: String,
 }
 
@@ -30,7 +30,7 @@ pub fn field<'a>(fields: &'a Fields, name: &str) -> Result<&'a Value, LineError>
     fields.get(name).ok_or_else(|| wrong(name, "is missing".into()))
 }
 
-/// Returns an optional field; `null` is as good as none.
+/// Returns an optional field. A `null` counts as missing.
 pub fn given<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     fields.get(name).filter(|value| !value.is_null())
 }
@@ -40,7 +40,7 @@ pub fn length(value: &Value, name: &str, least: usize) -> Result<usize, LineErro
     checked_length(integer(value), value, name, least)
 }
 
-/// Returns a number of tokens, or an error that shows what stands in its place.
+/// Returns a number of tokens, or an error that shows the value.
 pub fn checked_length(
     number: Option<i64>,
     shown: impl Display,
@@ -63,13 +63,13 @@ pub fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().and_then(exact))
 }
 
-/// Returns the integer that a number is.
+/// Returns a number as an integer, if it is one.
 pub fn exact(number: f64) -> Option<i64> {
     let is_exact = number.fract() == 0.0 && number.abs() < (1_u64 << 53) as f64;
     is_exact.then_some(number as i64)
 }
 
-/// Returns an array, each of its values read.
+/// Returns the values of an array, each read by `read`.
 pub fn each<'a, T>(
     value: &'a Value,
     name: &str,
@@ -79,7 +79,7 @@ pub fn each<'a, T>(
     let Value::Array(values) = value else {
         return Err(wrong(name, format!("is not an array of {what}")));
     };
-    // `collect` would not know how many there are, since each may be an error.
+    // `collect` would not know the number of values, since each one may be an error.
     let mut found = Vec::with_capacity(values.len());
     for value in values {
         let message = || format!("has {value}; expected {what}");
@@ -88,7 +88,8 @@ pub fn each<'a, T>(
     Ok(found)
 }
 
-/// Returns a time or duration of at least 0 in microseconds, `unit` of which are 1.
+/// Returns a time or duration of at least 0 in microseconds. `unit` is the number of microseconds
+/// in the field's unit.
 pub fn microseconds(fields: &Fields, name: &str, unit: f64) -> Result<Option<u64>, LineError> {
     let Some(value) = given(fields, name) else { return Ok(None) };
     let time = value.as_f64().filter(|time| (0.0..1e15).contains(time));
@@ -96,7 +97,7 @@ pub fn microseconds(fields: &Fields, name: &str, unit: f64) -> Result<Option<u64
     time.ok_or_else(|| wrong(name, format!("is {value}; expected a number of at least 0")))
 }
 
-/// Returns a time or duration that has to be there.
+/// Returns a required time or duration.
 pub fn time(fields: &Fields, name: &str, unit: f64) -> Result<u64, LineError> {
     microseconds(fields, name, unit)?.ok_or_else(|| wrong(name, "is missing".into()))
 }
@@ -107,7 +108,7 @@ pub fn check_no_text(dialect: &str, fields: &Fields, texts: &[&str]) -> Result<(
     text.map_or(Ok(()), |text| Err(is_text(dialect, text)))
 }
 
-/// Returns why a field of a dialect with a text cannot be played.
+/// Returns the error that a text field of a dialect cannot be replayed.
 pub fn is_text(dialect: &str, name: &str) -> LineError {
     let message = format!(
         "is text (format {dialect}), whose tokens only the model's tokenizer knows; write them as \

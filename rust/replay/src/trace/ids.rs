@@ -1,5 +1,5 @@
-//! Ids of hash blocks, stored as runs: a trace numbers new blocks in the order in which they
-//! appear, so that most ids are consecutive.
+//! Ids of hash blocks, stored as runs. A trace numbers new blocks in the order in which they
+//! appear, so most ids are consecutive.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 struct Run {
     /// The first id.
     first: i64,
-    /// Number of ids up to its end, earlier runs included.
+    /// The number of ids up to the end of this run, including earlier runs.
     end: u32,
 }
 
@@ -21,17 +21,17 @@ pub struct HashIds {
 }
 
 impl HashIds {
-    /// Number of ids.
+    /// Returns the number of ids.
     pub fn len(&self) -> usize {
         self.runs.last().map_or(0, |run| run.end as usize)
     }
 
-    /// Whether there is no id.
+    /// Returns whether the sequence is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Whether the ids are 0, 1, 2 and so on.
+    /// Returns whether the ids are 0, 1, 2 and so on.
     pub fn count_from_zero(&self) -> bool {
         matches!(&*self.runs, [run] if run.first == 0)
     }
@@ -72,7 +72,7 @@ impl HashIds {
         (0..self.runs.len()).map(last).max()
     }
 
-    /// Returns how many ids from `position` on are equal to those of another sequence.
+    /// Returns the number of ids from `position` on that are equal to the other sequence's ids.
     pub fn num_equal(&self, other: &Self, position: usize) -> usize {
         let most = self.len().min(other.len());
         let mut at = position;

@@ -40,11 +40,11 @@ pub struct Trace {
     widths: TraceWidths,
     /// Whether the caller gave the tokens per id.
     is_width_given: bool,
-    /// Whether prompts are stored with an id per token.
+    /// Whether prompts are stored with one id per token.
     has_id_per_token: bool,
     largest_id: i64,
     part: Part,
-    /// What the recorded schedulers did, each in a part of its own.
+    /// The recorded schedules, each in its own part.
     schedules: Vec<Schedule>,
 }
 
@@ -58,13 +58,13 @@ struct Part {
 }
 
 impl Trace {
-    /// Returns an empty trace whose ids stand for `tokens_per_id` tokens.
+    /// Returns an empty trace whose ids represent `tokens_per_id` tokens each.
     pub fn with_tokens_per_id(tokens_per_id: usize) -> Self {
         let widths = TraceWidths::of(IdWidths::only(tokens_per_id));
         Self { widths, is_width_given: true, ..Self::default() }
     }
 
-    /// The requests.
+    /// Returns the requests.
     pub fn requests(&self) -> &[TraceRequest] {
         &self.requests
     }
@@ -97,8 +97,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Begins a part. Its requests share no ids with earlier ones, arrive `delay` microseconds
-    /// later than they say, and were served by `instance`.
+    /// Begins a part. Its requests share no ids with earlier requests, arrive `delay` microseconds
+    /// after their own times, and were served by `instance`.
     pub fn start_part(&mut self, delay: u64, instance: Option<u32>) {
         let has_ids = |request: &TraceRequest| request.prompt.num_ids() > 0;
         let first_id = match self.requests.iter().any(has_ids) {
@@ -115,7 +115,7 @@ impl Trace {
         self.schedules.push(Schedule { instance, start: delay, ..Schedule::default() });
     }
 
-    /// Adds a line of a schedule to that of the current part.
+    /// Adds a line to the schedule of the current part.
     pub fn push_schedule(&mut self, line: &[u8]) -> Result<(), LineError> {
         match self.schedules.last_mut() {
             Some(schedule) => schedule.push_line(line),
@@ -130,18 +130,18 @@ impl Trace {
         }
     }
 
-    /// The recorded schedules.
+    /// Returns the recorded schedules.
     pub fn schedules(&self) -> &[Schedule] {
         &self.schedules
     }
 
-    /// Returns the recorded resets of the prefix cache by the requests that follow them.
+    /// Returns the recorded resets of the prefix cache, each with the request that follows it.
     pub fn resets(&self) -> Vec<ResetBefore> {
         schedule::resets_before(&self.schedules, &self.requests)
     }
 
-    /// Whether every request has its place in a recorded schedule, and the schedulers of each
-    /// instance ran one after the other.
+    /// Returns whether every request has its place in a recorded schedule, and the schedulers of
+    /// each instance ran one after the other.
     pub fn has_schedule(&self) -> bool {
         let mut ends: HashMap<u32, u64> = HashMap::new();
         let last = |index: usize| {
@@ -162,7 +162,7 @@ impl Trace {
             && self.schedules.iter().enumerate().all(&mut is_apart)
     }
 
-    /// Sorts the requests by arrival, those without a time first. The sort is stable.
+    /// Sorts the requests by arrival. Requests without a time come first. The sort is stable.
     pub fn sort_by_arrival(&mut self) {
         let mut order: Vec<_> = (0..self.requests.len() as u32).collect();
         order.sort_by_key(|&index| self.requests[index as usize].arrival);
@@ -178,12 +178,12 @@ impl Trace {
         }
     }
 
-    /// Returns how many requests ended in the recorded schedules.
+    /// Returns the number of requests that ended in the recorded schedules.
     fn num_recorded(&self) -> usize {
         self.schedules.iter().map(Schedule::num_ended).sum()
     }
 
-    /// Whether tokens of an output are known.
+    /// Returns whether tokens of an output are known.
     pub fn has_answers(&self) -> bool {
         self.requests.iter().any(|request| request.prompt.has_output())
     }
@@ -204,8 +204,8 @@ impl Trace {
         (!are_follow_ups.is_empty()).then_some(count)
     }
 
-    /// Makes the outputs known that later prompts of the same conversation contain, and returns
-    /// their number. Nothing changes if an output is known already.
+    /// Adds the outputs that later prompts of the same conversation contain, and returns their
+    /// number. Nothing changes if an output is already known.
     pub fn return_answers(&mut self) -> Result<usize, LineError> {
         if self.has_answers() {
             return Ok(0);
@@ -225,8 +225,8 @@ impl Trace {
         Ok(num_found)
     }
 
-    /// Returns the number of tokens that each id of the [requests](Self::requests) stands for,
-    /// which is 1 after [`Self::return_answers`].
+    /// Returns the number of tokens that each id of the [requests](Self::requests) represents. It
+    /// is 1 after [`Self::return_answers`].
     pub fn tokens_per_stored_id(&self) -> Result<usize, LineError> {
         if self.has_id_per_token { Ok(1) } else { self.tokens_per_id() }
     }
@@ -236,8 +236,8 @@ impl Trace {
         self.widths.range()
     }
 
-    /// Returns the tokens per id of the lines, Mooncake's number if no request has ids, or an error if several
-    /// numbers are possible.
+    /// Returns the tokens per id of the lines, or Mooncake's number if no request has ids. Returns
+    /// an error if several numbers are possible.
     pub fn tokens_per_id(&self) -> Result<usize, LineError> {
         let widths = self.id_widths();
         let IdWidths { least, most } = widths;
@@ -249,8 +249,8 @@ impl Trace {
         widths.chosen().ok_or_else(|| wrong("hash_ids", message()))
     }
 
-    /// Returns how many prompts of a session do not begin with the first whole id of the prompt
-    /// before, and how many could.
+    /// Counts the prompts that follow another prompt of their session. Returns how many of them do
+    /// not begin with the first whole id of the previous prompt, and how many there are.
     pub fn num_restarts(&self) -> Result<(usize, usize), LineError> {
         let width = self.tokens_per_stored_id()?;
         let mut latest: HashMap<u64, &Prompt> = HashMap::new();
@@ -273,8 +273,8 @@ impl Trace {
         Ok((num_restarts, num_turns))
     }
 
-    /// Whether the ids of every prompt count from 0, though not all prompts are the same or of one
-    /// session.
+    /// Returns whether the ids of every prompt count from 0, although the prompts are not all equal
+    /// or of one session.
     pub fn counts_from_zero(&self) -> bool {
         let counts = |request: &TraceRequest| match &request.prompt {
             Prompt::HashIds { hash_ids, .. } => hash_ids.count_from_zero(),
@@ -323,7 +323,7 @@ fn contradiction(widths: IdWidths, is_of_whole: bool, length: usize, num_ids: us
     format!("has {num_ids} ids; {length} tokens need {widths}{whole}")
 }
 
-/// Checks that ids of the output end with it.
+/// Checks that ids of the output do not continue after the output.
 fn check_output_ids(request: &TraceRequest, widths: IdWidths) -> Result<(), LineError> {
     let Prompt::HashIds { length, num_output_ids: Some(count), .. } = request.prompt else {
         return Ok(());

@@ -4,26 +4,26 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::HashIds;
 
-/// A prompt in the form that the trace has.
+/// A prompt in the form in which the trace has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prompt {
-    /// Ids of `w` tokens each. Token `t` is `hash_ids[t / w] * w + t % w`, so that equal ids are
+    /// Ids of `w` tokens each. Token `t` is `hash_ids[t / w] * w + t % w`. Therefore equal ids mean
     /// equal tokens at every block size.
     HashIds {
-        /// Number of tokens.
+        /// The number of tokens.
         length: usize,
-        /// One id per `w` tokens of the prompt, then those of the output, if they are known. Where
-        /// they end before the prompt, the rest of it is like no other prompt.
+        /// One id per `w` tokens of the prompt, then the ids of the output, if they are known. If
+        /// the ids end before the prompt, the rest of the prompt is equal to no other prompt.
         hash_ids: HashIds,
-        /// How many of the ids have only output tokens, if the trace knows the output. Output
-        /// tokens in the last block of the prompt have its id then.
+        /// The number of ids that have only output tokens, if the trace knows the output. Then
+        /// output tokens in the last block of the prompt have the id of this block.
         num_output_ids: Option<usize>,
     },
     /// The token ids themselves.
     Tokens {
-        /// The tokens of the prompt, then those of the output, if they are known.
+        /// The tokens of the prompt, then the tokens of the output, if they are known.
         tokens: Vec<i64>,
-        /// Number of tokens of the prompt.
+        /// The number of prompt tokens.
         length: usize,
     },
 }
@@ -39,19 +39,19 @@ impl Prompt {
         Self::Tokens { length: tokens.len(), tokens }
     }
 
-    /// Number of tokens of the prompt.
+    /// Returns the number of prompt tokens.
     pub fn len(&self) -> usize {
         match self {
             Self::HashIds { length, .. } | Self::Tokens { length, .. } => *length,
         }
     }
 
-    /// Whether there is no token.
+    /// Returns whether the prompt has no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of ids of the prompt's tokens.
+    /// Returns the number of ids of the prompt's tokens.
     pub fn num_ids(&self) -> usize {
         match self {
             Self::HashIds { hash_ids, num_output_ids, .. } => {
@@ -61,7 +61,7 @@ impl Prompt {
         }
     }
 
-    /// Returns the number of known tokens, those of the prompt and of the output behind it.
+    /// Returns the number of known tokens: the tokens of the prompt and of the output after it.
     pub fn num_known(&self, tokens_per_id: usize) -> usize {
         match self {
             Self::HashIds { length, hash_ids, num_output_ids } => {
@@ -72,7 +72,7 @@ impl Prompt {
         }
     }
 
-    /// Whether tokens of the output are known.
+    /// Returns whether tokens of the output are known.
     pub fn has_output(&self) -> bool {
         match self {
             Self::HashIds { num_output_ids, .. } => num_output_ids.is_some(),
@@ -107,8 +107,8 @@ impl Prompt {
         }
     }
 
-    /// Returns the first position from `start` on where the tokens differ from another prompt's, at
-    /// most `end`.
+    /// Returns the first position from `start` on where the tokens differ from another prompt's
+    /// tokens; at most `end`.
     pub fn common_end(
         &self,
         other: &Self,

@@ -1,4 +1,4 @@
-//! The reader of a trace: it knows the trace's dialect, or finds it out from the first lines.
+//! The reader of a trace. It knows the trace's dialect, or detects it from the first lines.
 
 use serde_json::Value;
 
@@ -11,43 +11,43 @@ use super::reading::Reading;
 use super::times::Unit;
 use super::{Trace, TraceRequest};
 
-/// What Windows programs put before the first line.
+/// The byte order mark that Windows programs write before the first line.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Fields of an object that is a page of records.
+/// Fields that hold the records in an object that is a page of records.
 const PAGES: [&str; 9] =
     ["data", "rows", "records", "results", "items", "observations", "logs", "requests", "entries"];
 
-/// Columns of an example for messages.
+/// Example columns for messages.
 const EXAMPLE: &str = "input=prompt_tokens,output=completion_tokens,time=start";
 
 /// Reads the lines of one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     dialect: Option<&'static Dialect>,
-    /// Columns or fields that the caller named, or the names that the dialect has.
+    /// The columns or fields that the caller named, or the dialect's names.
     roles: Option<Roles>,
     table: Option<Table>,
     pub(super) reading: Reading,
 }
 
-/// What a format is, for people.
+/// A description of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatDetails {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it is.
+    /// A description in one line.
     pub about: &'static str,
-    /// What makes a file one of it.
+    /// The properties by which a file of the format is recognised.
     pub sign: &'static str,
-    /// A small file.
+    /// A small example file.
     pub example: &'static str,
-    /// Whether it is played; else it is recognised and refused with a reason.
+    /// Whether the format can be replayed. Otherwise it is recognised and refused with a reason.
     pub is_played: bool,
 }
 
 impl Reader {
-    /// Returns a reader of the dialect with a name, or `None` if there is none.
+    /// Returns a reader of the dialect with a name, or `None` if no dialect has this name.
     pub fn of_dialect(name: &str) -> Option<Self> {
         Some(Self { dialect: Some(Dialect::named(name)?), ..Self::default() })
     }
@@ -58,18 +58,18 @@ impl Reader {
         Ok(Self { dialect: Some(&COLUMNS), roles, ..Self::default() })
     }
 
-    /// Reads times that are numbers in this unit, unless the format says another.
+    /// Reads times that are numbers in this unit, unless the format gives another one.
     pub fn with_time_unit(mut self, unit: Option<Unit>) -> Self {
         self.reading.times.given = unit;
         self
     }
 
-    /// The names of all dialects.
+    /// Returns the names of all dialects.
     pub fn dialects() -> impl Iterator<Item = &'static str> {
         super::dialect::DIALECTS.iter().map(|dialect| dialect.name)
     }
 
-    /// All dialects, for people.
+    /// Returns the descriptions of all dialects.
     pub fn details() -> impl Iterator<Item = FormatDetails> {
         super::dialect::DIALECTS.iter().map(|dialect| FormatDetails {
             name: dialect.name,
@@ -80,19 +80,19 @@ impl Reader {
         })
     }
 
-    /// The name of the trace's dialect, once it is known.
+    /// Returns the name of the trace's dialect, once it is known.
     pub fn dialect(&self) -> Option<&'static str> {
         Some(self.dialect?.name)
     }
 
-    /// What there is to say about the trace.
+    /// Returns the notes about the trace.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.reading.notes();
         notes.extend(self.missing_columns());
         notes
     }
 
-    /// Return notes on fields that the caller named and that no line had.
+    /// Returns notes about fields that the caller named but no line had.
     fn missing_columns(&self) -> Vec<String> {
         let is_columns = self.dialect.is_some_and(|dialect| dialect.name == COLUMNS.name);
         let Some(roles) = self.roles.as_ref().filter(|_| is_columns) else { return Vec::new() };
@@ -104,19 +104,19 @@ impl Reader {
             .collect()
     }
 
-    /// Returns why a trace cannot end here.
+    /// Returns an error if a trace cannot end here.
     pub(super) fn unfinished(&mut self) -> Option<LineError> {
         self.table.as_mut()?.unfinished()
     }
 
-    /// Returns those of a table's columns that are read, or why it is not a known table.
+    /// Returns the columns of a table that are read, or an error if the table is not known.
     pub fn columns(&self, names: &[String]) -> Result<Vec<String>, LineError> {
         let table = self.table_of(&Header::of_names(names.to_vec()))?;
         Ok(table.1.read_columns())
     }
 
-    /// Finds the dialect out from the first lines, unless it is known. Returns whether each line is
-    /// one of its own; otherwise the whole file is one JSON value.
+    /// Detects the dialect from the first lines, unless it is known. Returns whether each line is a
+    /// value of its own. Otherwise the whole file is one JSON value.
     pub fn find_dialect(&mut self, lines: &[&[u8]]) -> bool {
         let header = lines.first().and_then(|line| Header::of_line(unmarked(line)));
         if let Some((dialect, _)) = header.as_ref().and_then(|header| self.table_of(header).ok()) {
@@ -137,7 +137,7 @@ impl Reader {
         true
     }
 
-    /// Reads the requests of one line, which come behind `next` others.
+    /// Reads the requests of one line. `next` requests come before them.
     fn read(&mut self, line: &[u8], next: usize) -> Result<(), LineError> {
         self.reading.begin(next);
         let line = unmarked(line);
@@ -145,7 +145,7 @@ impl Reader {
             return table.read(line, &mut self.reading);
         }
         match value_of(line) {
-            // Most lines are one object: no list is made of it.
+            // Most lines are one object. They are read without a list.
             Ok(Value::Object(fields))
                 if self.dialect.is_some() && !fields.values().any(is_list) =>
             {
@@ -164,7 +164,8 @@ impl Reader {
         }
     }
 
-    /// Reads the header of a table, unless the line cannot be one, since of `error`.
+    /// Reads the header of a table. Returns an error that includes `error` if the line cannot be a
+    /// header.
     fn begin_table(&mut self, line: &[u8], error: &serde_json::Error) -> Result<(), LineError> {
         let is_table = self.dialect.is_none_or(|dialect| dialect.table().is_some());
         let is_separator = line.starts_with(b"sep=") && line.len() < 8;
@@ -188,7 +189,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns the table with a header, of the reader's dialect or of the one that it is like.
+    /// Returns the table with this header, in the reader's dialect or in the dialect that it
+    /// matches.
     fn table_of(&self, header: &Header) -> Result<(&'static Dialect, Table), LineError> {
         let found = match (self.dialect, &self.roles) {
             (Some(dialect), Some(roles)) => {
@@ -233,8 +235,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns the dialect of a trace with another line. A trace that began as Mooncake's may have
-    /// the fields of a dialect that extends it.
+    /// Returns the dialect of a trace after another line. A trace that began with Mooncake's lines
+    /// may get the fields of a dialect that extends Mooncake.
     fn dialect_with(
         &mut self,
         dialect: &'static Dialect,
@@ -268,7 +270,7 @@ impl Reader {
 }
 
 impl Trace {
-    /// Adds the requests of a line, all of them or, with an error, none.
+    /// Adds all requests of a line. If it returns an error, it adds none.
     pub fn push_line(&mut self, reader: &mut Reader, line: &[u8]) -> Result<(), LineError> {
         if reader.reading.is_finished {
             return Err(wrong("", "the reading of this trace has ended".into()));
@@ -288,7 +290,7 @@ impl Trace {
 }
 
 impl TraceRequest {
-    /// Reads a line that is one request, in the dialect that it is like.
+    /// Reads a line with one request, in the dialect that the line matches.
     pub fn from_line(line: &[u8]) -> Result<Self, LineError> {
         let mut reader = Reader::default();
         reader.read(line, 0)?;
@@ -315,7 +317,7 @@ fn of_objects(objects: &[Fields]) -> Option<&'static Dialect> {
     extending.or_else(without_ids).or(Some(first))
 }
 
-/// Return what may help with a first line that is neither JSON nor the header of a table.
+/// Returns a hint for a first line that is neither JSON nor the header of a table.
 fn what_else(line: &[u8]) -> &'static str {
     let is_text = std::str::from_utf8(line).is_ok_and(|text| !text.contains(char::is_control));
     match line.first() {
@@ -336,8 +338,8 @@ fn unmarked(line: &[u8]) -> &[u8] {
     line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line)
 }
 
-/// Return the JSON value of a line, or of a whole file: several values that each take lines are
-/// read as a list.
+/// Returns the JSON value of a line, or of a whole file. Several values that each span several
+/// lines are read as a list.
 fn value_of(line: &[u8]) -> serde_json::Result<Value> {
     serde_json::from_slice(line).or_else(|error| {
         if !line.contains(&b'\n') || error.is_eof() {
@@ -348,7 +350,7 @@ fn value_of(line: &[u8]) -> serde_json::Result<Value> {
     })
 }
 
-/// Returns a JSON object, those of an array of objects, or those of a page.
+/// Returns a JSON object as a list, or the objects in an array or a page.
 fn objects(value: Value) -> Vec<Fields> {
     match value {
         Value::Object(mut fields) => {
@@ -369,7 +371,7 @@ fn objects(value: Value) -> Vec<Fields> {
     }
 }
 
-/// Whether a value is a list of objects.
+/// Returns whether a value is a list of objects.
 fn is_list(value: &Value) -> bool {
     let Value::Array(values) = value else { return false };
     !values.is_empty() && values.iter().all(Value::is_object)

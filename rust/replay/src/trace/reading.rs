@@ -1,4 +1,4 @@
-//! What the lines of a trace so far mean for the next one.
+//! The state that the lines of a trace pass on to the next line.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -13,70 +13,71 @@ use super::prompt::Prompt;
 use super::request::TraceRequest;
 use super::times::Times;
 
-/// Larger ids are numbered anew, so that the tokens of every id are numbers of 64 bits.
+/// The limit for ids. Larger ids are renumbered, so that the tokens of every id are 64-bit numbers.
 const LARGEST_ID: i64 = 1 << 34;
 
-/// What the lines so far mean for the next one, and the requests of the current one.
+/// The state that earlier lines pass on to the next line, and the requests of the current line.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// The requests of the current line.
     pub requests: Vec<TraceRequest>,
-    /// Index of the next request of the trace.
+    /// The index of the next request of the trace.
     pub next: usize,
     /// The name by which later lines may wait for the request of the current line.
     pub name: Option<u64>,
     /// Whether a line set the priority of its blocks.
     pub has_priorities: bool,
-    /// Whether lines are in another order than requests arrive.
+    /// Whether the lines are not in the order in which requests arrive.
     pub is_unordered: bool,
-    /// What the first line says, where it is a head.
+    /// The content of the first line, if it is a head.
     pub head: Option<Head>,
-    /// When the request of the current line was served, if an agent made it.
+    /// The time in which the request of the current line was served, if an agent sent it.
     pub span: Option<Span>,
-    /// When the requests of agents were served, by their indices.
+    /// The times in which requests of agents were served, by the requests' indices.
     pub spans: HashMap<u32, Span>,
-    /// Whether no line comes any more.
+    /// Whether all lines were read.
     pub is_finished: bool,
     /// The times of the requests.
     pub times: Times,
-    /// The tokens of the latest request of each session, where lines say how many come back.
+    /// The tokens of the latest request of each session, if lines say how many of them the next
+    /// prompt contains.
     sequences: HashMap<u64, HashIds>,
-    /// How many tokens got an id of their own in such lines.
+    /// The number of tokens that got their own id in such lines.
     num_tokens: i64,
-    /// Whether lines are in order of time.
+    /// Whether the lines are in order of time.
     pub order: Order,
-    /// Hashes of the names of records that come more than once.
+    /// Hashes of the names of records that can occur more than once.
     pub seen: HashSet<u64>,
-    /// Which roles a record had a value for, by their numbers.
+    /// The roles for which a record had a value, by the roles' numbers.
     pub has_value: [bool; 7],
-    /// How many records have no ids.
+    /// The number of records without ids.
     pub num_without_ids: usize,
-    /// The requests of the latest run, where lines are runs one after the other.
+    /// The requests of the latest run, if lines are runs one after the other.
     pub run: Option<Range<u32>>,
-    /// How many records were left out, by the reason.
+    /// The number of records that were left out, by reason.
     left_out: Vec<(&'static str, usize)>,
     /// Requests by their name.
     named: HashMap<u64, u32>,
-    /// Requests of lines to come, for which others wait, by their name.
+    /// Requests of later lines for which others wait, by their name.
     awaited: HashMap<u64, Vec<Awaited>>,
-    /// Those for which requests of the current line wait.
+    /// Requests of later lines for which requests of the current line wait.
     newly_awaited: Vec<(u64, Awaited)>,
-    /// How many there were.
+    /// The number of awaited requests so far.
     num_awaited: u32,
     /// The latest request of each session.
     latest: HashMap<u64, u32>,
-    /// Numbers of ids that are large or text, or of one line alone.
+    /// Numbers of ids that are large or text, or that are valid in one line only.
     ids: HashMap<u64, i64, foldhash::fast::FixedState>,
-    /// How many ids have got such a number.
+    /// The number of ids that have such a number.
     num_ids: i64,
     /// Whether equal ids in other lines are other blocks.
     has_own_ids: bool,
-    /// Fields that were said to be unused.
+    /// Fields that a note already named as unused.
     unused: Vec<String>,
     notes: Vec<String>,
 }
 
-/// Whether the times of requests so far only grow.
+/// Whether the times of requests so far only increase.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Order {
     latest: u64,
@@ -84,23 +85,23 @@ pub struct Order {
 }
 
 impl Order {
-    /// Take the next request in.
+    /// Adds the next request.
     fn add(&mut self, request: &TraceRequest) {
         let arrival = request.arrival.unwrap_or(0);
         self.has_late |= arrival < self.latest;
         self.latest = self.latest.max(arrival);
     }
 
-    /// Whether a request may have come before the one of an earlier line.
+    /// Returns whether a request may have arrived before a request of an earlier line.
     pub fn may_be_late(self) -> bool {
         self.has_late
     }
 }
 
-/// What the head of a trace says of all lines.
+/// The head of a trace, which applies to all lines.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The tokens of an id.
+    /// The number of tokens per id.
     pub tokens_per_id: usize,
     /// The model that answers the requests so far.
     pub model: Option<Value>,
@@ -111,28 +112,28 @@ pub struct Head {
 pub struct Span {
     /// The agent's session.
     pub session: u64,
-    /// The session that began it.
+    /// The session that started this one.
     pub parent: Option<u64>,
-    /// When the request arrived.
+    /// The time at which the request arrived.
     pub start: u64,
-    /// When it was answered.
+    /// The time at which the request was answered.
     pub end: u64,
 }
 
-/// A request of a line to come.
+/// A request of a later line.
 #[derive(Clone, Debug)]
 struct Awaited {
-    /// What stands for its index so far, a number of its own.
+    /// A unique number in place of the request's index, which is not known yet.
     placeholder: u32,
     /// The request that waits for it.
     follower: u32,
-    /// Its name as text.
+    /// The name as text.
     text: String,
 }
 
 impl Reading {
-    /// Returns an id that is equal where the values are: small numbers are their own, and all others
-    /// become negative ones.
+    /// Returns an id that is equal for equal values. Small numbers are their own ids; all other
+    /// values get negative ids.
     pub fn id(&mut self, value: &Value) -> Option<i64> {
         let key = match value {
             Value::String(text) if !text.is_empty() => xxh3_64(text.as_bytes()),
@@ -149,7 +150,7 @@ impl Reading {
         Some(*self.ids.entry(key).or_insert_with(number))
     }
 
-    /// Makes the ids of the current line other blocks than equal ids of all other lines.
+    /// Makes the ids of the current line distinct from equal ids of all other lines.
     pub fn own_ids(&mut self) {
         self.has_own_ids = true;
         self.ids.clear();
@@ -160,7 +161,8 @@ impl Reading {
         self.latest.get(&session).copied()
     }
 
-    /// Returns the index of the request that has a name, or what stands for it until its line comes.
+    /// Returns the index of the request with a name, or a placeholder until the request's line is
+    /// read.
     pub fn named(&mut self, value: &Value) -> u32 {
         let name = name(value);
         if let Some(&request) = self.named.get(&name) {
@@ -173,13 +175,14 @@ impl Reading {
         placeholder
     }
 
-    /// Returns the first request that waits for one of no line so far, and the name of that one.
+    /// Returns the first request that waits for a request without a line so far, and the name of
+    /// the awaited request.
     pub fn first_awaited(&self) -> Option<(u32, &str)> {
         let first = self.awaited.values().flatten().min_by_key(|it| it.follower)?;
         Some((first.follower, &first.text))
     }
 
-    /// Gives the request of the current line a name that no other has.
+    /// Names the request of the current line. Returns an error if an earlier request has this name.
     pub fn set_name(&mut self, field: &str, value: &Value) -> Result<(), LineError> {
         let name = name(value);
         self.name = Some(name);
@@ -189,17 +192,17 @@ impl Reading {
         }
     }
 
-    /// Give the requests of the trace their times in the unit that all of them show.
+    /// Gives the requests of the trace their times in the unit that is inferred from all of them.
     pub fn settle_times(&mut self, requests: &mut [TraceRequest]) {
         self.order.has_late |= self.times.settle(requests);
     }
 
-    /// Index of the request that is read next.
+    /// Returns the index of the next request to read.
     pub fn index(&self) -> usize {
         self.next + self.requests.len()
     }
 
-    /// Leave a record out, and count it under the reason.
+    /// Leaves a record out, and count it under the reason.
     pub fn leave_out(&mut self, reason: &'static str) {
         match self.left_out.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, count)) => *count += 1,
@@ -207,8 +210,8 @@ impl Reading {
         }
     }
 
-    /// Return a prompt and its output with an id per token: `prefix` tokens are those of the
-    /// session's latest request, as far as that has as many, and all others are new.
+    /// Returns a prompt and its output with an id per token. The first `prefix` tokens are from the
+    /// session's latest request, as far as it has them. All other tokens are new.
     pub fn ids_after(
         &mut self,
         session: u64,
@@ -237,7 +240,7 @@ impl Reading {
         Prompt::HashIds { length, hash_ids, num_output_ids: Some(num_generated) }
     }
 
-    /// Says that a field is not used, once.
+    /// Notes once that a field is not used.
     pub fn leave_unused(&mut self, name: &str) {
         if !self.is_unused(name) {
             self.unused.push(name.to_owned());
@@ -245,19 +248,19 @@ impl Reading {
         }
     }
 
-    /// Whether a field was said to be unused.
+    /// Returns whether a field was noted as unused.
     pub fn is_unused(&self, name: &str) -> bool {
         self.unused.iter().any(|other| other == name)
     }
 
-    /// Says something about the trace, once.
+    /// Adds a note about the trace, once.
     pub fn note(&mut self, text: &str) {
         if !self.notes.iter().any(|note| note == text) {
             self.notes.push(text.to_owned());
         }
     }
 
-    /// What there is to say about the trace.
+    /// Returns the notes about the trace.
     pub fn notes(&self) -> Vec<String> {
         let note = "the trace has no ids of blocks: prompts share nothing, and nothing is hit";
         let without_ids = (self.num_without_ids > 0).then(|| note.to_owned());
@@ -278,8 +281,8 @@ impl Reading {
         (self.name, self.span) = (None, None);
     }
 
-    /// Notes that the requests of the line are in the trace, the last of its `requests`. Those which
-    /// wait for one of them learn its index.
+    /// Notes that the requests of the line are in the trace, as the last of `requests`. Requests
+    /// that wait for one of them get its index.
     pub fn accept(&mut self, requests: &mut [TraceRequest]) {
         self.num_awaited += self.newly_awaited.len() as u32;
         self.is_unordered |= !self.newly_awaited.is_empty();

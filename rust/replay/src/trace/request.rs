@@ -7,7 +7,7 @@ use super::prompt::Prompt;
 use super::schedule::Recorded;
 use crate::conversation::Conversation;
 
-/// The longest prompt and output, in tokens.
+/// The maximum number of tokens in a prompt and in an output.
 pub const MAX_LENGTH: usize = 1 << 28;
 
 /// One request of a trace.
@@ -19,26 +19,26 @@ pub struct TraceRequest {
     pub conversation: Option<Conversation>,
     /// The prompt.
     pub prompt: Prompt,
-    /// Tokens of the output.
+    /// The number of output tokens.
     pub output_length: usize,
-    /// The priority of its blocks, if it sets one.
+    /// The priority of its blocks, if the request sets one.
     pub priority: Option<RetentionPriority>,
-    /// Tokens per id, if the format of the trace determines them.
+    /// Tokens per id, if the format of the trace determines this number.
     pub tokens_per_id: Option<usize>,
-    /// The instance that served it, from 0, if that was recorded.
+    /// The instance that served the request, from 0, if it was recorded.
     pub instance: Option<u32>,
-    /// Whether it computes its prompt without reading the cache.
+    /// Whether the request computes its prompt without reading the cache.
     pub skips_reading: bool,
-    /// Its place in a recorded schedule.
+    /// The request's place in a recorded schedule.
     pub recorded: Option<Recorded>,
-    /// What it waits for, mostly in the place of a time of arrival.
+    /// The events for which the request waits, usually instead of a time of arrival.
     pub wait: Option<Box<Wait>>,
 }
 
 /// The wait of a request for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// What the request waits for, at least one event.
+    /// The events for which the request waits; at least one.
     pub after: Vec<After>,
     /// Whether the request also waits for its time of arrival.
     pub has_time: bool,
@@ -47,20 +47,20 @@ pub struct Wait {
 /// An event of another request, after which a request may arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct After {
-    /// The index of the other request; that of no request where it never comes.
+    /// The index of the other request. If that request never comes, no request has this index.
     pub request: u32,
-    /// What happens to the other request.
+    /// The kind of event.
     pub event: Event,
-    /// Microseconds from the event to the arrival.
+    /// The number of microseconds from the event to the arrival.
     pub delay: u64,
 }
 
-/// What happens to a request.
+/// A kind of event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Event {
     /// The request arrives.
     Arrival,
-    /// The last token of the request's output is there.
+    /// The last token of the request's output is generated.
     Answer,
 }
 
@@ -71,7 +71,7 @@ impl Wait {
         Self::of(requests.into_iter().map(after).collect(), false)
     }
 
-    /// Returns the wait for events, if there are any, and perhaps for a time too.
+    /// Returns the wait for events, if there are any, and for a time if `has_time`.
     pub fn of(after: Vec<After>, has_time: bool) -> Option<Box<Self>> {
         (!after.is_empty()).then(|| Box::new(Self { after, has_time }))
     }

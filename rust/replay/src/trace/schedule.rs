@@ -1,45 +1,45 @@
-//! The schedules of recorded servers: which requests ran in which step, in order.
+//! The schedules of recorded servers: the requests that ran in each step, in order.
 
 use serde::{Deserialize, Serialize};
 
 use super::fields::{LineError, wrong};
 use super::request::TraceRequest;
 
-/// The most requests and tokens that a line may name.
+/// The limit for the numbers of requests and tokens in a line.
 const MOST: u64 = 1 << 32;
 
-/// What one scheduler did, from its start to its end.
+/// The actions of one scheduler, from its start to its end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The instance that it was.
+    /// The instance of the scheduler.
     pub instance: u32,
-    /// When it started, in microseconds.
+    /// The time at which the scheduler started, in microseconds.
     pub start: u64,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
-    /// How long each step with tokens took, in order; empty if that was not recorded.
+    /// The durations of all steps with tokens, in order; empty if they were not recorded.
     pub durations: Vec<StepDuration>,
 }
 
-/// The duration of a step, from the end of the one before if requests were left then.
+/// The duration of a step. It counts from the end of the previous step if requests were left then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepDuration {
-    /// Nanoseconds.
+    /// The duration in nanoseconds.
     pub nanoseconds: u64,
-    /// Requests that had tokens in the step.
+    /// The number of requests that had tokens in the step.
     pub running: u32,
 }
 
-/// One event of a scheduler. Requests are named by the numbers that the recording gave them.
+/// One event of a scheduler. Requests are identified by the numbers that the recording gave them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// Steps in which each running request computed one token.
     PlainSteps(u32),
-    /// A step in which these requests differ from that.
+    /// A step in which these requests did not compute exactly one more token.
     Step(Vec<Scheduled>),
     /// The next step preempts a request.
     Preempted(Preempted),
-    /// From the next step on, the outputs of so many earlier steps are not known when a step is
+    /// From the next step on, the outputs of this many earlier steps are not known when a step is
     /// scheduled.
     InFlight(u32),
     /// The prefix cache is emptied.
@@ -53,7 +53,7 @@ pub enum Event {
 pub struct Reset {
     /// Whether running requests were preempted for it.
     pub preempts: bool,
-    /// When it happened, in microseconds.
+    /// The time of the reset, in microseconds.
     pub time: u64,
 }
 
@@ -62,9 +62,9 @@ pub struct Reset {
 pub struct Preempted {
     /// The request.
     pub request: u32,
-    /// Tokens that it had.
+    /// The number of tokens of the request.
     pub num_tokens: u32,
-    /// Tokens that were computed, without those in flight.
+    /// The number of computed tokens, without tokens in flight.
     pub num_computed_tokens: u32,
 }
 
@@ -73,22 +73,23 @@ pub struct Preempted {
 pub struct Scheduled {
     /// The request.
     pub request: u32,
-    /// Tokens that were scheduled.
+    /// The number of scheduled tokens.
     pub num_tokens: u32,
-    /// Tokens that were computed before, if it does not continue where its last step ended.
+    /// The number of tokens that were computed before, if the request does not continue where its
+    /// last step ended.
     pub start: Option<u32>,
 }
 
-/// What a recording says of a request in addition to its length and blocks.
+/// The place of a request in a recorded schedule, in addition to its length and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// The scheduler that served it, as an index of [`super::Trace::schedules`].
+    /// The scheduler that served the request, as an index of [`super::Trace::schedules`].
     pub schedule: u32,
-    /// Its number in the schedule.
+    /// The request's number in the schedule.
     pub number: u32,
 }
 
-/// A line of a recording that is no request.
+/// A line of a recording that is not a request.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
@@ -136,12 +137,12 @@ impl Schedule {
         Ok(Event::Reset(Reset { preempts, time }))
     }
 
-    /// Forgets all but the resets.
+    /// Forgets all events except the resets.
     pub fn keep_resets(&mut self) {
         self.events.retain(|event| matches!(event, Event::Reset(_)));
     }
 
-    /// Returns how many requests ended.
+    /// Returns the number of requests that ended.
     pub fn num_ended(&self) -> usize {
         self.events.iter().filter(|event| matches!(event, Event::Ended(_))).count()
     }
@@ -188,7 +189,7 @@ fn number(value: u64) -> Result<u32, LineError> {
     in_range.ok_or_else(|| wrong("schedule", format!("has the number {value}; at most 2^32 - 1")))
 }
 
-/// A reset before the first request that arrived after it.
+/// A reset, with the first request that arrived after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetBefore {
     /// The request's index in the trace.
@@ -199,8 +200,8 @@ pub struct ResetBefore {
     pub preempts: bool,
 }
 
-/// Returns the resets of schedules by the requests that follow them, in the order of these. A
-/// scheduler that starts after another one of its instance starts with an empty cache.
+/// Returns the resets of schedules, each with the request that follows it, in the order of these
+/// requests. A scheduler that starts after another one of its instance starts with an empty cache.
 pub fn resets_before(schedules: &[Schedule], requests: &[TraceRequest]) -> Vec<ResetBefore> {
     let is_restart = |index: usize, schedule: &Schedule| {
         schedules[..index].iter().any(|earlier| earlier.instance == schedule.instance)

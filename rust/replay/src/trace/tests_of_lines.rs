@@ -1,4 +1,4 @@
-//! Tests of what the lines of each dialect mean.
+//! Tests how the lines of each dialect are read.
 
 use kvoxide_core::RetentionPriority;
 
@@ -124,7 +124,7 @@ fn a_line_may_say_how_many_tokens_an_id_has() {
     }
 }
 
-/// Reads lines, whose dialect is found out from all of them.
+/// Reads lines after detecting their dialect from all of them.
 fn trace(lines: &[&str]) -> (Trace, Reader) {
     let (mut trace, mut reader) = (Trace::default(), Reader::default());
     let first: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();

@@ -1,4 +1,4 @@
-//! The order in which requests can arrive that wait for others, and those that never can.
+//! The order in which requests that wait for others can arrive, and the requests that never can.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -7,15 +7,15 @@ use super::dialect::connect;
 use super::fields::{LineError, wrong};
 use super::{Reader, Trace, TraceRequest};
 
-/// Most requests of a circle that are named.
+/// The maximum number of requests of a circle that an error names.
 const MAX_NAMED: usize = 8;
 
 impl Trace {
-    /// Ends the reading of lines. Where these are in another order than time, it puts the requests
-    /// into the order in which they would arrive if no answer took any time.
+    /// Ends the reading of lines. If lines are not in order of time, it sorts the requests. Their
+    /// order is then the order in which they would arrive if no answer took any time.
     ///
-    /// Requests that wait for others which never come are an error, or, with `leaves_out`, left out
-    /// and counted.
+    /// If requests wait for others that never come, it returns an error. With `leaves_out`, it
+    /// leaves these requests out and returns their number.
     pub fn finish(&mut self, reader: &mut Reader, leaves_out: bool) -> Result<usize, LineError> {
         if let Some(error) = reader.unfinished() {
             return Err(error);
@@ -36,7 +36,7 @@ impl Trace {
         Ok(num_left_out)
     }
 
-    /// Put requests whose lines are in another order into that of their arrivals.
+    /// Sorts requests by arrival if their lines are in another order.
     fn order_by_time(&mut self, reader: &mut Reader) {
         let may_be_late = reader.reading.times.are_any() && reader.reading.order.may_be_late();
         let are_timed = || self.requests.iter().all(|it| it.arrival.is_some() && it.wait.is_none());
@@ -49,8 +49,8 @@ impl Trace {
         }
     }
 
-    /// Returns the index of the first request that never arrives, since it waits for another such
-    /// one, or for one that is not there.
+    /// Returns the index of the first request that never arrives. Such a request waits for another
+    /// such request, or for a missing one.
     pub fn first_never_arriving(&self) -> Option<usize> {
         if self.requests.iter().all(|request| request.wait.is_none()) {
             return None;
@@ -58,7 +58,7 @@ impl Trace {
         are_missing(&arrival_order(&self.requests), self.requests.len()).position(|it| it)
     }
 
-    /// Puts the requests with these indices into their order, and leaves the others out.
+    /// Sorts the requests by these indices, and leaves all other requests out.
     pub(super) fn reorder(&mut self, order: &[u32]) {
         let mut requests: Vec<_> = self.requests.drain(..).map(Some).collect();
         let of_old =
@@ -72,7 +72,7 @@ impl Trace {
         }
     }
 
-    /// Returns why requests are not in the order of arrivals.
+    /// Returns the error that says why requests are not in the order of arrivals.
     fn why_never(&self, order: &[u32], reader: &Reader) -> LineError {
         if let Some((follower, name)) = reader.reading.first_awaited() {
             let message =
@@ -98,15 +98,15 @@ impl Trace {
     }
 }
 
-/// Returns, for each request, whether it is missing in an order.
+/// Returns for each request whether it is missing in an order.
 fn are_missing(order: &[u32], num_requests: usize) -> impl Iterator<Item = bool> {
     let mut are_missing = vec![true; num_requests];
     order.iter().for_each(|&index| are_missing[index as usize] = false);
     are_missing.into_iter()
 }
 
-/// Returns the indices of requests in the order in which they arrive if answers take no time,
-/// without those that never do.
+/// Returns the indices of requests in the order in which they arrive if answers take no time.
+/// Requests that never arrive are not among them.
 fn arrival_order(requests: &[TraceRequest]) -> Vec<u32> {
     let mut times: Vec<_> = requests.iter().map(|request| request.arrival.unwrap_or(0)).collect();
     let mut num_awaited = vec![0_usize; requests.len()];
@@ -138,7 +138,8 @@ fn arrival_order(requests: &[TraceRequest]) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Reads Dynamo's rows, each a name, a time and the names of those that it waits for.
+    /// Reads Dynamo's rows. Each has a name, a time and the names of the requests for which it
+    /// waits.
     fn read(rows: &[(&str, u64, &[&str])]) -> (Trace, Reader) {
         let (mut trace, mut reader) = (Trace::default(), Reader::default());
         for (name, time, after) in rows {
@@ -151,7 +152,7 @@ mod tests {
         (trace, reader)
     }
 
-    /// Returns the time in seconds of each request, and those for which it waits.
+    /// Returns the time in seconds of each request, and the requests for which it waits.
     fn requests(trace: &Trace) -> Vec<(u64, Vec<u32>)> {
         let after = |request: &TraceRequest| request.wait.clone().unwrap_or_default().after;
         let requests = |request: &TraceRequest| {

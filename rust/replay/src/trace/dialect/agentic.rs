@@ -1,5 +1,5 @@
-//! Dynamo's traces of agents: a head, and rows that name the requests for which they wait.
-//! Source: <https://github.com/ai-dynamo/aisimulate>, `crates/core/src/replay/loadgen`
+//! Dynamo's traces of agents: a head, and rows that name the requests for which they wait. Source:
+//! <https://github.com/ai-dynamo/aisimulate>, `crates/core/src/replay/loadgen`
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::trace::request::{After, Event, TraceRequest, Wait};
 const SCHEMA: &str = "dynamo.agentic_mooncake";
 const VERSION: u64 = 2;
 
-/// Fields of rows, of which one has two at least.
+/// Fields of rows. A row has at least one of them.
 pub const ROW_MARKS: [&str; 3] = ["play_id", "not_before_ms", "dependencies"];
 
-/// Whether a line is a row.
+/// Returns whether a line is a row.
 pub fn is_row(fields: &Fields) -> bool {
     ROW_MARKS.iter().filter(|name| fields.contains_key(**name)).count() > 1
 }
@@ -38,8 +38,8 @@ pub fn read_head(fields: &Fields, reading: &mut Reading) -> Result<(), LineError
     Ok(())
 }
 
-/// Returns the request of a row behind the head. It arrives not before its time, nor before the
-/// delays behind the arrivals or answers that it names.
+/// Returns the request of a row after the head. The request arrives at its time or later, and after
+/// its delays from the arrivals or answers that the row names.
 pub fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineError> {
     let tokens_per_id = Some(tokens_per_id(fields, reading)?);
     let request = untimed(fields, field(fields, "hash_ids"), reading)?;
@@ -52,7 +52,7 @@ pub fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, L
     Ok(TraceRequest { arrival, conversation, tokens_per_id, wait, ..request })
 }
 
-/// Returns the tokens of an id, which the head says. Says where models differ.
+/// Returns the number of tokens per id from the head. Adds a note if models differ.
 fn tokens_per_id(fields: &Fields, reading: &mut Reading) -> Result<usize, LineError> {
     let Some(Head { tokens_per_id, model }) = &mut reading.head else {
         let message = format!("needs a first line with the schema {SCHEMA} and a block_size");
@@ -67,7 +67,7 @@ fn tokens_per_id(fields: &Fields, reading: &mut Reading) -> Result<usize, LineEr
     Ok(tokens_per_id)
 }
 
-/// Returns what the request with a name waits for besides its time.
+/// Returns the events for which the request with a name waits, in addition to its time.
 fn wait(
     fields: &Fields,
     name: &Value,
@@ -79,7 +79,7 @@ fn wait(
     Ok(Wait::of(after.collect::<Result<_, _>>()?, true))
 }
 
-/// Returns what a dependency of the request with a name waits for.
+/// Returns the event for which the request waits because of a dependency.
 fn after(dependency: &Fields, own: &Value, reading: &mut Reading) -> Result<After, LineError> {
     let event = match field(dependency, "trigger")?.as_str() {
         Some("dispatch") => Event::Arrival,

@@ -1,5 +1,5 @@
-//! AIPerf's rows: Mooncake's with delays, or without ids.
-//! Source: <https://github.com/ai-dynamo/aiperf>, `src/aiperf/dataset/loader/models.py`
+//! AIPerf's rows: Mooncake's rows with delays, or without ids. Source:
+//! <https://github.com/ai-dynamo/aiperf>, `src/aiperf/dataset/loader/models.py`
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub const AIPERF: Dialect = Dialect {
     }),
 };
 
-/// Fields with text in AIPerf's and other data sets.
+/// Fields with text in AIPerf's data sets and in other data sets.
 pub const TEXTS: &[&str] = &[
     "text_input",
     "messages",
@@ -57,7 +57,7 @@ pub const TEXTS: &[&str] = &[
     "body",
 ];
 
-/// Fields with text that lines of AIPerf have.
+/// Fields with text that only AIPerf's lines have.
 const OWN_TEXTS: &[&str] = &["text_input", "payload", "message_mode", "texts"];
 
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {

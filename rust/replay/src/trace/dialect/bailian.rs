@@ -29,7 +29,8 @@ pub const BAILIAN: Dialect = Dialect {
     }),
 };
 
-/// Whether a line names a chat and what it continues or is, with ids of 16 tokens if it has any.
+/// Returns whether a line names a chat, together with its parent chat, turn or type. If the line
+/// has ids, their number has to fit ids of 16 tokens.
 fn is_like(fields: &Fields) -> bool {
     let names_chat = ["parent_chat_id", "turn", "type"].iter().any(|it| fields.contains_key(*it));
     let has = |name: &str| fields.get(name).and_then(integer);

@@ -1,5 +1,5 @@
-//! BurstGPT's tables: lengths and times of requests, in later parts their conversations.
-//! Source: <https://github.com/HPMLL/BurstGPT>
+//! BurstGPT's tables: lengths and times of requests; later parts also have conversations. Source:
+//! <https://github.com/HPMLL/BurstGPT>
 
 use super::records::{LOG, Records, Role};
 use super::{Dialect, Form};

@@ -1,4 +1,4 @@
-//! One value of a record: of a JSON object, or the text of a table's cell.
+//! A value of a record: a value of a JSON object, or the text of a table's cell.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Formatter, Result as Formatted};
@@ -22,7 +22,7 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// Return the cell, unless it is empty or null.
+    /// Returns the cell, unless it is empty or null.
     pub fn given(self) -> Option<Self> {
         match self.text() {
             Some("" | "null" | "NULL" | "None" | "NaN" | "nan" | "\\N") => None,
@@ -30,7 +30,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Return the text, if the cell is text.
+    /// Returns the text, if the cell is text.
     pub fn text(self) -> Option<&'a str> {
         match self {
             Self::Json(value) => value.as_str(),
@@ -38,7 +38,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Return the number that the cell is, which may be text.
+    /// Returns the number in the cell, which may be written as text.
     pub fn number(self) -> Option<f64> {
         match self {
             Self::Json(value) => value.as_f64().or_else(|| parse(value.as_str()?)),
@@ -47,7 +47,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Return a number of tokens.
+    /// Returns a number of tokens.
     pub fn length(self, name: &str, least: usize) -> Result<usize, LineError> {
         let number = match self {
             Self::Json(value) => integer(value).or_else(|| exact(self.number()?)),
@@ -57,7 +57,7 @@ impl<'a> Cell<'a> {
         checked_length(number, self, name, least)
     }
 
-    /// Return the time of the next request of a reading, in microseconds.
+    /// Returns the time of the next request of a reading, in microseconds.
     pub fn time(self, name: &str, scale: Scale, reading: &mut Reading) -> Result<u64, LineError> {
         let request = reading.index();
         if let Some(time) = self.number() {
@@ -76,7 +76,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Return the conversation that the cell names.
+    /// Returns the conversation that the cell names.
     pub fn conversation(self) -> Conversation {
         match self {
             Self::Json(value) => Conversation::of_value(value),
@@ -84,7 +84,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Return the values of a list, which may be written as text: `[1, 2]`, `1 2` or `1;2`.
+    /// Returns the values of a list, which may be written as text: `[1, 2]`, `1 2` or `1;2`.
     pub fn list(self, name: &str) -> Result<Cow<'a, Value>, LineError> {
         let text = match self {
             Self::Json(value) if !value.is_string() => return Ok(Cow::Borrowed(value)),
@@ -120,7 +120,7 @@ fn parse(text: &str) -> Option<f64> {
     text.bytes().all(is_part).then(|| text.parse().ok())?
 }
 
-/// Return how numbers of a field are read: as its name says, else as by default.
+/// Returns the scale of a field: the unit in its name, or else the default.
 fn of_field(name: &str, default: Scale) -> Scale {
     match default {
         Scale::Sure(_) => default,
@@ -128,7 +128,7 @@ fn of_field(name: &str, default: Scale) -> Scale {
     }
 }
 
-/// Return the value at a path of names that are joined by dots. Names may have dots themselves.
+/// Returns the value at a path of names that are joined by dots. The names may contain dots.
 pub fn lookup<'a>(fields: &'a Fields, path: &str) -> Option<&'a Value> {
     if let Some(value) = fields.get(path) {
         return Some(value);

@@ -1,6 +1,6 @@
-//! Logs of Claude Code's sessions, whose answers say what was read from the cache.
-//! Source: <https://docs.anthropic.com/en/api/messages> for the usage; the lines as they are written
-//! below `~/.claude/projects`.
+//! Logs of Claude Code's sessions, whose answers give the tokens read from the cache. Source:
+//! <https://docs.anthropic.com/en/api/messages> for the usage; the lines have the format of the
+//! files below `~/.claude/projects`.
 
 use serde_json::Value;
 
@@ -40,11 +40,11 @@ pub const CLAUDE_CODE: Dialect = Dialect {
     }),
 };
 
-/// Parts of a prompt that the usage counts apart.
+/// Parts of a prompt that the usage counts separately.
 const CACHED: [&str; 2] = ["cache_read_input_tokens", "cache_creation_input_tokens"];
 
-/// Return the answer that a line is, with the tokens of the whole prompt. An answer is written once
-/// for each of its parts, of which the first counts.
+/// Returns the answer in a line, with the tokens of the whole prompt. An answer is written once for
+/// each of its parts; only the first part counts.
 fn answers(mut fields: Fields, reading: &mut Reading) -> Vec<Fields> {
     let name = lookup(&fields, "message.id").cloned();
     let usage = fields.get_mut("message").and_then(|message| message.get_mut("usage"));

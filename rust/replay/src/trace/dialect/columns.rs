@@ -6,7 +6,7 @@ use super::records::{LOG, Records, Role, Roles};
 use super::{Dialect, Form};
 use crate::trace::times::{Scale, Unit};
 
-/// The records whose values the caller names.
+/// The records whose fields the caller names.
 pub const COLUMNS: Dialect = Dialect {
     name: "columns",
     about: "a table or JSON lines whose columns or fields --columns names",
@@ -20,12 +20,12 @@ pub const COLUMNS: Dialect = Dialect {
     }),
 };
 
-/// Columns that cannot be meant.
+/// An error about columns that a caller named.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct ColumnsError(String);
 
-/// Return the roles of named columns.
+/// Returns the roles of named columns.
 pub fn roles_of(columns: Vec<(String, String)>) -> Result<Roles, ColumnsError> {
     let mut roles = Roles::default();
     for (role, column) in columns {

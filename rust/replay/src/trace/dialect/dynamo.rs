@@ -1,5 +1,5 @@
-//! Dynamo's rows: Mooncake's with names of requests, what these wait for, tokens of the output, and
-//! orders of scheduling; also the rows of its agents, and its events.
+//! Dynamo's rows: Mooncake's rows with names of requests, the requests for which they wait, tokens
+//! of the output, and scheduling hints. Dynamo's rows of agents and its events are also read.
 //! Source: <https://github.com/ai-dynamo/dynamo>, `lib/data-gen/src/mooncake.rs`
 
 use serde_json::Value;
@@ -71,7 +71,7 @@ const ROW_MARKS: [&str; 7] = [
     "delay_ms",
 ];
 
-/// Whether a line is a row with one of Dynamo's fields, or one of its heads and events.
+/// Returns whether a line is a row with one of Dynamo's fields, or one of Dynamo's heads or events.
 fn is_like(fields: &Fields) -> bool {
     let has = |name: &&str| fields.contains_key(*name);
     if has(&"hash_ids") && !agentic::is_row(fields) {
@@ -85,7 +85,8 @@ fn is_like(fields: &Fields) -> bool {
         || event.get("event_type").and_then(Value::as_str).is_some_and(events::is_type)
 }
 
-/// Whether the priority of a line is none that blocks can have, or one beside a delay.
+/// Returns whether a line's priority is not one that blocks can have, or is given together with a
+/// delay.
 fn has_scheduling_priority(fields: &Fields) -> bool {
     let Some(priority) = fields.get("priority").and_then(integer) else { return false };
     let is_other = !(0..=100).contains(&priority) || fields.contains_key("delay");
@@ -122,8 +123,8 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     Ok(())
 }
 
-/// Adds the output of a row. Dynamo repeats the id of a block for each of its tokens, in prompts and
-/// outputs, so that as many equal tokens as an id stands for are a block.
+/// Adds the output of a row. Dynamo repeats the id of a block for each of its tokens, in prompts
+/// and outputs. Therefore as many equal tokens as an id has are one block.
 fn add_output(request: &mut TraceRequest, tokens: &[i64], reading: &mut Reading) {
     let Prompt::HashIds { length, hash_ids, num_output_ids: None } = &request.prompt else {
         return;

@@ -1,4 +1,4 @@
-//! Dynamo's events (`DYN_REQUEST_TRACE`): a line for each request that ended, and for tools.
+//! Dynamo's events (`DYN_REQUEST_TRACE`): a line for each ended request, and lines for tools.
 //! Source: <https://github.com/ai-dynamo/dynamo>, `lib/data-gen/src/request_trace`
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::trace::request::{TraceRequest, Wait};
 
 const SCHEMA: &str = "dynamo.request.trace.v1";
 
-/// Whether events have a type.
+/// Returns whether events have a type with this name.
 pub fn is_type(name: &str) -> bool {
     ["request_end", "request_payload", "tool_start", "tool_end", "tool_error"].contains(&name)
 }
@@ -75,7 +75,8 @@ fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineE
             let message = "do not begin with those of the prompt's whole blocks";
             return Err(wrong("completion_sequence_hashes", message.into()));
         }
-        // What is generated completes the prompt's last block, so that its own hash is another.
+        // Generated tokens complete the prompt's last block, so the block then has another hash
+        // than the prompt's end alone.
         Some(all) => Prompt::HashIds {
             length: input,
             num_output_ids: Some(all.len() - of_prompt.len()),
@@ -85,9 +86,11 @@ fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineE
     Ok(TraceRequest { tokens_per_id: Some(width), ..TraceRequest::of_prompt(prompt, output) })
 }
 
-/// Lets requests of agents wait for those whose answers they need: for the one before in their
-/// session, the first of a session for the latest of its parent, and the first of a parent behind
-/// another session for that session's last one.
+/// Lets requests of agents wait for the requests whose answers they need:
+///
+/// - Each request waits for the previous one of its session.
+/// - The first request of a session waits for the latest one of the parent session.
+/// - The first request of a parent after another session waits for the last one of that session.
 pub fn connect(requests: &mut [TraceRequest], spans: &HashMap<u32, Span>) {
     let mut sessions: HashMap<u64, Vec<u32>> = HashMap::new();
     let mut read: Vec<_> = spans.keys().copied().collect();

@@ -1,15 +1,16 @@
-//! Guesses which columns or fields of an unknown format are what a replay takes, for messages.
+//! Guesses which columns or fields of an unknown format a replay needs, for messages.
 
 use serde_json::Value;
 
 use super::records::Role;
 use crate::trace::fields::{Fields, LineError, wrong};
 
-/// Most names that a message lists, and how deep fields are looked for.
+/// The maximum number of names that a message lists, and the depth to which fields are searched.
 const MAX_NAMES: usize = 16;
 const MAX_DEPTH: usize = 3;
 
-/// Parts of names that hint at a role, the best first. A name with a part of `against` is none.
+/// Parts of names that indicate a role, the best first. A name with a part of `against` does not
+/// have the role.
 struct Hint {
     role: Role,
     parts: &'static [&'static str],
@@ -99,7 +100,7 @@ const HINTS: [Hint; 5] = [
     },
 ];
 
-/// Return why a format with these names is not read, and the columns that would do.
+/// Returns an error: why a format with these names is not read, and which columns would be enough.
 pub fn unknown(what: &str, names: &[String], example: &str) -> LineError {
     let more = names.len().saturating_sub(MAX_NAMES);
     let mut found = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
@@ -116,7 +117,7 @@ pub fn unknown(what: &str, names: &[String], example: &str) -> LineError {
     wrong("", format!("{what} of no known format: {found}; {next}"))
 }
 
-/// Return the value of `--columns` that names may be meant by, if input and output are among them.
+/// Returns a likely value of `--columns` for these names, if input and output are among them.
 fn suggestion(names: &[String]) -> Option<String> {
     let mut taken: Vec<&str> = Vec::new();
     let mut columns = Vec::new();
@@ -137,7 +138,7 @@ fn suggestion(names: &[String]) -> Option<String> {
 }
 
 impl Hint {
-    /// Return how well a name fits, the lower the better.
+    /// Returns how well a name fits the role; lower is better.
     fn rank(&self, name: &str) -> Option<(usize, usize)> {
         let letters = |text: &str| {
             let letters = text.chars().filter(|it| it.is_alphanumeric());
@@ -145,7 +146,7 @@ impl Hint {
         };
         let whole = letters(name);
         let is_against = |part: &&str| {
-            // Short parts count as whole words only: `id` is not in `provided`.
+            // Short parts only match whole words: `id` does not match `provided`.
             match part.len() {
                 ..=2 => words(name).iter().any(|word| word == part),
                 _ => whole.contains(*part),
@@ -162,7 +163,7 @@ impl Hint {
     }
 }
 
-/// Return the words of a name such as `request_start` or `requestStart`.
+/// Returns the words of a name such as `request_start` or `requestStart`.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut is_after_capital = false;
@@ -180,7 +181,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Return the paths of an object's numbers and texts.
+/// Returns the paths of an object's numbers and texts.
 pub fn paths(fields: &Fields) -> Vec<String> {
     let mut paths = Vec::new();
     add_paths(fields, "", 1, &mut paths);

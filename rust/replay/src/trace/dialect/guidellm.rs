@@ -1,5 +1,5 @@
-//! GuideLLM's reports: benchmarks with the requests that they sent.
-//! Source: <https://github.com/vllm-project/guidellm>, `src/guidellm/schemas`
+//! GuideLLM's reports: benchmarks and their requests. Source:
+//! <https://github.com/vllm-project/guidellm>, `src/guidellm/schemas`
 
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ pub const GUIDELLM: Dialect = Dialect {
     }),
 };
 
-/// Return the requests of all benchmarks that were answered.
+/// Returns the answered requests of all benchmarks.
 fn requests(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
     let benchmarks = fields.get("benchmarks").and_then(Value::as_array).into_iter().flatten();
     let groups = benchmarks.filter_map(|benchmark| benchmark.get("requests")?.as_object());

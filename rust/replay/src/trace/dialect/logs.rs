@@ -1,4 +1,4 @@
-//! Logs of gateways and observers, which count the tokens of each request: LiteLLM, Langfuse,
+//! Logs of gateways and observers that count the tokens of each request: LiteLLM, Langfuse,
 //! OpenAI's answers, Baseten and AIPerf's results.
 
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub const LITELLM: Dialect = Dialect {
     }),
 };
 
-/// Whether the type of a call of LiteLLM is one without generated text.
+/// Returns whether a type of LiteLLM's calls generates no text.
 fn is_other_call(cell: Cell<'_>) -> bool {
     let others = ["embedding", "rerank", "moderation", "image", "speech", "transcription"];
     cell.text().is_some_and(|name| others.iter().any(|other| name.contains(other)))
@@ -125,13 +125,13 @@ pub const LANGFUSE: Dialect = Dialect {
     }),
 };
 
-/// Whether the type of an object is one of Langfuse's observations.
+/// Returns whether an object has the type of one of Langfuse's observations.
 fn is_observation(fields: &Fields) -> bool {
     let types = ["GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EMBEDDING"];
     fields.get("type").and_then(Value::as_str).is_some_and(|kind| types.contains(&kind))
 }
 
-/// Add the tokens of all kinds of input to those of `input`, which says only the uncached ones.
+/// Adds the tokens of all kinds of input to `input`, which only counts uncached tokens.
 fn add_cached(details: Option<&mut Value>) {
     let parsed = match &details {
         Some(Value::String(text)) => serde_json::from_str(text).ok(),
@@ -149,8 +149,8 @@ fn add_cached(details: Option<&mut Value>) {
     }
 }
 
-/// Add the tokens that Anthropic's usage counts apart, those that were read from or written to its
-/// cache, to those of the input.
+/// Adds the tokens that were read from or written to Anthropic's cache to the input tokens. The
+/// usage counts them separately.
 fn add_cached_tokens(usage: Option<&mut Value>) {
     let Some(usage) = usage.and_then(Value::as_object_mut) else { return };
     let names = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
@@ -321,8 +321,8 @@ pub const TRACELAB: Dialect = Dialect {
 const INPUT_EVENTS: [&str; 2] = ["user_message", "tool_result"];
 const SUBMITTED: &str = "timing_events";
 
-/// Put the time at which a round was sent in the place of its events: that of the latest input, else
-/// of the first event.
+/// Replaces the events of a round by its submission time: the time of the latest input, or else of
+/// the first event.
 fn with_submission(mut fields: Fields, _: &mut Reading) -> Vec<Fields> {
     let events = fields.get(SUBMITTED).and_then(Value::as_array).cloned().unwrap_or_default();
     let text = |event: &Value, names: [&str; 2]| {

@@ -1,5 +1,5 @@
-//! Dialects: the formats that traces come in, each a module or a part of one. What a field of a
-//! dialect means is said in its module alone.
+//! Dialects: the formats of traces. Each dialect is a module or a part of one. Only this module
+//! defines the meaning of the dialect's fields.
 
 mod agentic;
 mod aiperf;
@@ -41,49 +41,50 @@ pub use texts::Text;
 /// A format of traces.
 #[derive(Debug)]
 pub struct Dialect {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub about: &'static str,
-    /// What makes a file one of this format.
+    /// The properties by which a file of the format is recognised.
     pub sign: &'static str,
-    /// A small file of the format.
+    /// A small example file.
     pub example: &'static str,
-    /// The form of its lines, and how they are read.
+    /// The form of the lines, and how they are read.
     pub form: Form,
 }
 
 /// The form of lines.
 #[derive(Debug)]
 pub enum Form {
-    /// JSON objects that only this dialect has.
+    /// JSON objects whose reader belongs to this dialect.
     Lines(Lines),
-    /// Objects or rows of tables that say the lengths of a request.
+    /// Objects or rows of tables that give the lengths of a request.
     Records(Records),
-    /// Texts, which are not played.
+    /// Texts, which cannot be replayed.
     Text(Text),
-    /// Reports about many requests at once, which are not played.
+    /// Reports about many requests at once, which cannot be replayed.
     Report(Report),
 }
 
 /// JSON objects of a dialect.
 #[derive(Debug)]
 pub struct Lines {
-    /// The fields that are read, and those that change nothing that is played, in parts; empty if
-    /// others are not worth a note.
+    /// The fields that are read, and the fields that do not change the replay, in parts. Empty if
+    /// other fields need no note.
     pub fields: &'static [&'static [&'static str]],
-    /// Whether a line is of the dialect.
+    /// Returns whether a line is of the dialect.
     pub is_like: fn(&Fields) -> bool,
-    /// Whether lines are Mooncake's with more fields, so that a trace may begin as Mooncake's.
+    /// Whether lines are Mooncake's lines with more fields, so that a trace may begin with
+    /// Mooncake's lines.
     pub extends_mooncake: bool,
     /// Reads the requests of a line.
     pub read: fn(&Fields, &mut Reading) -> Result<(), LineError>,
-    /// The tables of the dialect, if there are any.
+    /// The tables of the dialect, if it has any.
     pub table: Option<&'static Records>,
 }
 
 impl Lines {
-    /// Whether a field is known.
+    /// Returns whether a field is known.
     pub fn has_field(&self, name: &str) -> bool {
         self.fields.is_empty() || self.fields.iter().any(|part| part.contains(&name))
     }
@@ -122,7 +123,7 @@ pub const DIALECTS: &[&Dialect] = &[
     &texts::DATASET,
 ];
 
-/// Dialects whose lines have the fields of Mooncake's, and more.
+/// Dialects whose lines have Mooncake's fields and more.
 const ROWS: &[&Dialect] = &[&bailian::BAILIAN, &dynamo::DYNAMO, &aiperf::AIPERF];
 
 impl Dialect {
@@ -131,7 +132,7 @@ impl Dialect {
         DIALECTS.iter().copied().find(|dialect| dialect.name == name)
     }
 
-    /// The form of its JSON lines, if it has lines of its own.
+    /// Returns the form of its JSON lines, if it has its own lines.
     pub fn lines(&'static self) -> Option<&'static Lines> {
         match &self.form {
             Form::Lines(lines) => Some(lines),
@@ -139,7 +140,7 @@ impl Dialect {
         }
     }
 
-    /// Its records, in the form of tables at least.
+    /// Returns its records, if they can be in tables.
     pub fn table(&'static self) -> Option<&'static Records> {
         match &self.form {
             Form::Lines(lines) => lines.table,
@@ -148,9 +149,10 @@ impl Dialect {
         }
     }
 
-    /// Returns the dialect of a JSON object, if it is known.
+    /// Returns the dialect of a JSON object, if the dialect is known.
     pub fn of_object(fields: &Fields) -> Option<&'static Self> {
-        // Whatever other fields a row of Mooncake's has, it is one.
+        // An object with Mooncake's fields is a row of Mooncake or of a dialect that extends it,
+        // whatever other fields it has.
         if mooncake::is_row(fields) {
             let like = |dialect: &&&'static Self| {
                 dialect.lines().is_some_and(|lines| (lines.is_like)(fields))
@@ -174,12 +176,13 @@ impl Dialect {
         })
     }
 
-    /// Whether traces of the dialect are played; else they are refused with a reason.
+    /// Returns whether traces of the dialect can be replayed. Other traces are refused with a
+    /// reason.
     pub fn is_played(&self) -> bool {
         matches!(self.form, Form::Lines(_) | Form::Records(_))
     }
 
-    /// Whether lines are Mooncake's with more fields.
+    /// Returns whether lines are Mooncake's lines with more fields.
     pub fn extends_mooncake(&'static self) -> bool {
         self.lines().is_some_and(|lines| lines.extends_mooncake)
     }

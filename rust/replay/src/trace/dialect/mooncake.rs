@@ -1,6 +1,6 @@
-//! Mooncake's traces (FAST'25), with what kvoxide's own lines say besides: tokens in the place of
-//! ids, ids of the output, tokens per id, priorities of blocks, sessions and delays.
-//! Source: <https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release/traces>
+//! Mooncake's traces (FAST'25), with the additional fields of kvoxide's own lines: tokens instead
+//! of ids, ids of the output, tokens per id, priorities of blocks, sessions and delays. Source:
+//! <https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release/traces>
 
 use super::records::{LOG, Records, Role};
 use super::rows::{IN_MILLISECONDS, ROW_FIELDS, plain_request, priority, request};
@@ -44,22 +44,22 @@ pub const MOONCAKE: Dialect = Dialect {
     }),
 };
 
-/// Fields of which a line has one at least.
+/// Fields of Mooncake. A line has at least one of them.
 const CORE: [&str; 4] = ["input_length", "output_length", "hash_ids", "prompt_token_ids"];
 
-/// Or one of these, which logs of many tools have, and one more field.
+/// Alternatives to these fields. Logs of many tools have them, so a line also needs one more field.
 const OTHER_LENGTHS: [&str; 2] = ["input_tokens", "output_tokens"];
 const OTHER_FIELDS: [&str; 5] = ["timestamp", "created_time", "delay", "delay_ms", "wait_for"];
 
-/// The fields of Mooncake's own lines, in the order of their names.
+/// The fields of Mooncake's own lines, sorted by name.
 const OWN: [&str; 4] = ["hash_ids", "input_length", "output_length", "timestamp"];
 
-/// Whether a line has these fields and no others. Then no other field has to be looked for.
+/// Returns whether a line has exactly these fields. Then no other field has to be searched for.
 pub fn is_plain(fields: &Fields) -> bool {
     fields.len() == OWN.len() && fields.keys().zip(OWN).all(|(name, own)| name == own)
 }
 
-/// Whether a line has what only Mooncake's lines and those that extend them have.
+/// Returns whether a line has the fields that only Mooncake's lines and their extensions have.
 pub fn is_row(fields: &Fields) -> bool {
     let has = |name: &str| fields.contains_key(name);
     let has_ids = || fields.get("hash_ids").is_some_and(Value::is_array);
@@ -82,7 +82,7 @@ const TABLE: Records = Records {
     ..LOG
 };
 
-/// Whether a line has a text and not both lengths.
+/// Returns whether a line has a text and lacks a length.
 fn is_of_text(fields: &Fields) -> bool {
     let has = |names: [&str; 2]| names.iter().any(|name| fields.contains_key(*name));
     let has_lengths =

@@ -1,4 +1,4 @@
-//! What a server recorded with `KVOXIDE_RECORD`: Mooncake's lines with ids of the output.
+//! The lines that a server recorded with `KVOXIDE_RECORD`: Mooncake's lines with ids of the output.
 
 use serde_json::Value;
 
@@ -24,7 +24,8 @@ pub const RECORDING: Dialect = Dialect {
     }),
 };
 
-/// Reads a line, whose request waits for none: all have a time, by which they are sorted later.
+/// Reads a line. Its request waits for no other request: all requests have a time, by which they
+/// are sorted later.
 fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     mooncake::read_with(fields, Scale::Sure(Unit::Milliseconds), reading)?;
     let number = match given(fields, "request") {

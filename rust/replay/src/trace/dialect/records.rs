@@ -1,4 +1,5 @@
-//! Records: objects or rows of tables that say the lengths of one request, under names of their own.
+//! Records: objects or rows of tables that give the lengths of one request. Each dialect has its
+//! own names for the fields.
 
 use serde_json::Value;
 
@@ -11,22 +12,22 @@ use crate::trace::reading::Reading;
 use crate::trace::request::TraceRequest;
 use crate::trace::times::{Scale, Unit};
 
-/// What a value of a record is for a replay.
+/// The role of a record's value in a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// When the request arrives.
+    /// The time at which the request arrives.
     Time,
-    /// Tokens of the prompt.
+    /// The number of prompt tokens.
     Input,
-    /// Tokens of the output.
+    /// The number of output tokens.
     Output,
     /// The conversation.
     Session,
-    /// Tokens at the start of the prompt that the conversation had before.
+    /// The number of tokens at the start of the prompt that the conversation had before.
     Prefix,
     /// Ids of the prompt's blocks.
     Ids,
-    /// Tokens of an id.
+    /// The number of tokens per id.
     BlockSize,
 }
 
@@ -42,7 +43,7 @@ impl Role {
         Self::BlockSize,
     ];
 
-    /// Return the name by which callers give a column this role.
+    /// Returns the name by which callers give a column this role.
     pub fn name(self) -> &'static str {
         match self {
             Self::Time => "time",
@@ -55,7 +56,7 @@ impl Role {
         }
     }
 
-    /// Return what a value with this role is.
+    /// Returns a description of a value with this role.
     fn what(self) -> &'static str {
         match self {
             Self::Input => "tokens of each prompt",
@@ -64,18 +65,18 @@ impl Role {
         }
     }
 
-    /// Return the role with a name.
+    /// Returns the role with a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
-/// The names that a dialect has for each role, the first that a record has counts.
+/// A dialect's names for each role. The first name that a record has counts.
 #[derive(Clone, Debug, Default)]
 pub struct Roles(pub [Vec<String>; 7]);
 
 impl Roles {
-    /// Return the roles of a dialect.
+    /// Returns the roles of a dialect.
     pub fn of(records: &Records) -> Self {
         let mut roles = Self::default();
         for &(role, names) in records.roles {
@@ -84,13 +85,14 @@ impl Roles {
         roles
     }
 
-    /// The names for a role.
+    /// Returns the names for a role.
     pub fn names(&self, role: Role) -> &[String] {
         &self.0[role as usize]
     }
 }
 
-/// What a record has to say so that its request is left out, and why it is.
+/// A field, a predicate for its value, and a reason. A record whose value fulfils the predicate is
+/// left out for this reason.
 pub type LeftOut = (&'static str, fn(Cell<'_>) -> bool, &'static str);
 
 /// The records of a dialect.
@@ -98,28 +100,28 @@ pub type LeftOut = (&'static str, fn(Cell<'_>) -> bool, &'static str);
 pub struct Records {
     /// Names of the values, for each role that the dialect has.
     pub roles: &'static [(Role, &'static [&'static str])],
-    /// How times that are numbers are read.
+    /// The scale of times that are numbers.
     pub scale: Scale,
-    /// Whether an object is of the dialect; it may hold several records.
+    /// Returns whether an object is of the dialect. An object may hold several records.
     pub has_record: fn(&Fields) -> bool,
-    /// Return the records of an object.
+    /// Returns the records of an object.
     pub records: fn(Fields, &mut Reading) -> Vec<Fields>,
-    /// Columns of which a table has to have one, apart from input and output; `None` if there are
-    /// no tables of the dialect.
+    /// Columns for tables. A table has one of them, in addition to input and output. `None` if the
+    /// dialect has no tables.
     pub table: Option<&'static [&'static str]>,
-    /// Columns of a table that change nothing that is played.
+    /// Columns of a table that do not change the replay.
     pub unused: &'static [&'static str],
-    /// Whether a note names the columns of a table that are not known.
+    /// Whether a note names the unknown columns of a table.
     pub has_known_columns: bool,
-    /// Records that are not played.
+    /// Records that are not replayed.
     pub left_out: &'static [LeftOut],
-    /// Whether records without prompt tokens are left out; else they are refused.
+    /// Whether records without prompt tokens are left out. Otherwise they are refused.
     pub may_be_empty: bool,
-    /// Whether records without output tokens are of requests that failed.
+    /// Whether a record without output tokens means that its request failed.
     pub fails_without_output: bool,
 }
 
-/// What most records have, for the fields that a dialect does not say.
+/// The values that most records have, for the fields that a dialect does not set.
 pub const LOG: Records = Records {
     roles: &[],
     scale: Scale::Default(Unit::Seconds),
@@ -133,7 +135,7 @@ pub const LOG: Records = Records {
     fails_without_output: false,
 };
 
-/// Return an object as the one record that it is.
+/// Returns the one record of an object, which is the object itself.
 pub fn single(fields: Fields, _: &mut Reading) -> Vec<Fields> {
     vec![fields]
 }
@@ -142,7 +144,7 @@ pub fn single(fields: Fields, _: &mut Reading) -> Vec<Fields> {
 pub type Cells<'a> = [Option<(&'a str, Cell<'a>)>; 7];
 
 impl Records {
-    /// Read the records of a JSON object.
+    /// Reads the records of a JSON object.
     pub fn read(
         &self,
         fields: &Fields,
@@ -166,7 +168,7 @@ impl Records {
         Ok(())
     }
 
-    /// Add the request with these values, unless it is left out.
+    /// Adds the request with these values, unless it is left out.
     pub fn push(
         &self,
         cells: &Cells<'_>,
@@ -234,7 +236,7 @@ fn of_ids(
     Ok(Prompt::of_ids(length, ids))
 }
 
-/// Return the tokens of an id, if the record says them.
+/// Returns the tokens per id, if the record has them.
 fn width(cells: &Cells<'_>) -> Result<Option<usize>, LineError> {
     let Some((name, cell)) = cells[Role::BlockSize as usize] else { return Ok(None) };
     let width = cell.length(name, 1)?;
@@ -244,7 +246,7 @@ fn width(cells: &Cells<'_>) -> Result<Option<usize>, LineError> {
     }
 }
 
-/// Whether a cell is an error of a request: text, an object, or true.
+/// Returns whether a cell holds an error of a request: text, an object, or true.
 pub fn is_error(cell: Cell<'_>) -> bool {
     match cell {
         Cell::Json(Value::Bool(is_error)) => *is_error,

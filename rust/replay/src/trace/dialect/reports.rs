@@ -1,5 +1,5 @@
-//! Reports about many requests at once. They are recognised to say which file of the same tool can
-//! be played.
+//! Reports about many requests at once. They are recognised so that the error can name the file of
+//! the same tool that can be replayed.
 
 use serde_json::Value;
 
@@ -9,22 +9,22 @@ use crate::trace::fields::{Fields, LineError, wrong};
 /// A report.
 #[derive(Debug)]
 pub struct Report {
-    /// Whether an object is of the report.
+    /// Returns whether an object is of the report.
     pub is_like: fn(&Fields) -> bool,
-    /// Whether a table with these columns is of the report.
+    /// Returns whether a table with these columns is of the report.
     pub has_columns: fn(&[String]) -> bool,
-    /// What the report is and why it is not played, and what to do instead.
+    /// A description of the report, the reason why it cannot be replayed, and the next step.
     pub why: &'static str,
 }
 
 impl Report {
-    /// Return why the report cannot be played.
+    /// Returns the error that says why the report cannot be replayed.
     pub fn refusal(&self, name: &str) -> LineError {
         wrong("", format!("looks like {} (format {name})", self.why))
     }
 }
 
-/// Return the report whose tables have these columns.
+/// Returns the error for the report whose tables have these columns.
 pub fn of_columns(names: &[String]) -> Option<LineError> {
     super::DIALECTS.iter().find_map(|dialect| match &dialect.form {
         Form::Report(report) if (report.has_columns)(names) => Some(report.refusal(dialect.name)),
@@ -32,7 +32,7 @@ pub fn of_columns(names: &[String]) -> Option<LineError> {
     })
 }
 
-/// Whether an object has averages of metrics, each with its unit.
+/// Returns whether an object has averages of metrics, each with its unit.
 fn has_averages(fields: &Fields) -> bool {
     let is_average = |value: &Value| value.get("unit").is_some() && value.get("avg").is_some();
     fields.values().any(is_average)

@@ -16,7 +16,7 @@ use crate::trace::times::{Scale, Unit};
 
 pub const MILLISECONDS: f64 = 1e3;
 
-/// How Mooncake's times are read.
+/// The scale of Mooncake's times.
 pub const IN_MILLISECONDS: Scale = Scale::Default(Unit::Milliseconds);
 
 /// The fields of a row in every dialect that has such rows.
@@ -31,7 +31,7 @@ pub const ROW_FIELDS: &[&str] = &[
     "block_size",
 ];
 
-/// Names that Dynamo's reader also takes for a field of Mooncake's.
+/// Names of Mooncake's fields, and the other names that Dynamo's reader accepts for them.
 const OTHER_NAMES: [(&str, &str); 4] = [
     ("input_length", "input_tokens"),
     ("output_length", "output_tokens"),
@@ -39,11 +39,11 @@ const OTHER_NAMES: [(&str, &str); 4] = [
     ("delay", "delay_ms"),
 ];
 
-/// Fields by which a request waits for others, or others wait for it.
+/// Fields that make a request wait for others, or others wait for it.
 const WAITING_FIELDS: [&str; 6] =
     ["delay", "delay_ms", "tool_wait_ms", "wait_for", "request_id", "session_id"];
 
-/// Returns a field under Mooncake's name or Dynamo's other one.
+/// Returns a field by Mooncake's name, or by the other name that Dynamo's reader accepts.
 fn find<'a>(fields: &'a Fields, name: &'static str) -> Option<&'a Value> {
     Some(find_named(fields, name)?.1)
 }
@@ -63,7 +63,7 @@ pub fn request(
     request_of(fields, field(fields, "hash_ids"), scale, reading)
 }
 
-/// Returns the request of a row that has no field in addition to Mooncake's four.
+/// Returns the request of a row that has only Mooncake's four fields.
 pub fn plain_request(
     fields: &Fields,
     scale: Scale,
@@ -92,7 +92,8 @@ pub fn request_of(
     }
 }
 
-/// Returns the request of a row with these ids, without what says when it arrives.
+/// Returns the request of a row with these ids, without its time and the requests for which it
+/// waits.
 pub fn untimed(
     fields: &Fields,
     ids: Result<&Value, LineError>,
@@ -114,7 +115,7 @@ fn arrival(fields: &Fields, scale: Scale, reading: &mut Reading) -> Result<Optio
     time.map(|(name, time)| Cell::Json(time).time(name, scale, reading)).transpose()
 }
 
-/// Returns the tokens of an output; none where `null` stands for it.
+/// Returns the tokens of an output; 0 if the value is `null`.
 fn output_length(fields: &Fields) -> Result<usize, LineError> {
     match find(fields, "output_length") {
         None => Err(wrong("output_length", "is missing".into())),
@@ -123,7 +124,7 @@ fn output_length(fields: &Fields) -> Result<usize, LineError> {
     }
 }
 
-/// Returns the tokens per id that a field says, if it is given.
+/// Returns the tokens per id in a field, if it is given.
 fn width(fields: &Fields, name: &str) -> Result<Option<usize>, LineError> {
     let Some(value) = given(fields, name) else { return Ok(None) };
     let message = || format!("is {value}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
@@ -131,7 +132,7 @@ fn width(fields: &Fields, name: &str) -> Result<Option<usize>, LineError> {
     width.map(Some).ok_or_else(|| wrong(name, message()))
 }
 
-/// Returns the tokens per id that a field says, which has to be there.
+/// Returns the tokens per id in a required field.
 pub fn required_width(fields: &Fields, name: &str) -> Result<usize, LineError> {
     width(fields, name)?.ok_or_else(|| wrong(name, "is missing".into()))
 }
@@ -225,7 +226,7 @@ pub fn prompt_ids(
     if ids.len() > length { Err(wrong(name, message())) } else { Ok(ids) }
 }
 
-/// Returns ids of blocks, of which only equality counts.
+/// Returns ids of blocks. Only their equality matters.
 pub fn ids(value: &Value, name: &str, reading: &mut Reading) -> Result<Vec<i64>, LineError> {
     each(value, name, "integers of at least 0, or text", |value| reading.id(value)).map_err(
         |error| {
@@ -238,8 +239,8 @@ pub fn ids(value: &Value, name: &str, reading: &mut Reading) -> Result<Vec<i64>,
     )
 }
 
-/// Returns the request with what it waits for: requests that it names, or the one before it of its
-/// session where it has a delay in the place of a time.
+/// Adds to a request the requests for which it waits. These are the requests that it names, or the
+/// previous one of its session if it has a delay instead of a time.
 fn waiting(
     fields: &Fields,
     request: TraceRequest,

@@ -1,5 +1,5 @@
-//! Captures of Amazon SageMaker's endpoints, whose answers say the tokens that were used.
-//! Source: <https://docs.aws.amazon.com/sagemaker/latest/dg/model-monitor-data-capture-endpoint.html>
+//! Captures of Amazon SageMaker's endpoints, whose answers give the number of tokens. Source:
+//! <https://docs.aws.amazon.com/sagemaker/latest/dg/model-monitor-data-capture-endpoint.html>
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub const SAGEMAKER: Dialect = Dialect {
     }),
 };
 
-/// Put the usage that the captured answer has into the record.
+/// Copies the usage from the captured answer into the record.
 fn with_usage(mut fields: Fields, _: &mut Reading) -> Vec<Fields> {
     let output = fields.get("captureData").and_then(|data| data.get("endpointOutput"));
     if let Some(usage) = output.and_then(answer).as_deref().and_then(usage) {
@@ -38,7 +38,7 @@ fn with_usage(mut fields: Fields, _: &mut Reading) -> Vec<Fields> {
     vec![fields]
 }
 
-/// Return the text of an answer, which is base64 unless its encoding says otherwise.
+/// Returns the text of an answer. It is in base64 unless its encoding is another one.
 fn answer(output: &Value) -> Option<String> {
     let data = output.get("data")?.as_str()?;
     match output.get("encoding").and_then(Value::as_str) {
@@ -47,7 +47,7 @@ fn answer(output: &Value) -> Option<String> {
     }
 }
 
-/// Return the last usage in an answer, or in the events of one that was streamed.
+/// Returns the last usage in an answer, or in the events of a streamed answer.
 fn usage(answer: &str) -> Option<Value> {
     let of_text = |text: &str| {
         let value: Value = serde_json::from_str(text.trim()).ok()?;
@@ -57,7 +57,7 @@ fn usage(answer: &str) -> Option<Value> {
     of_text(answer).or_else(|| events().rev().find_map(of_text))
 }
 
-/// Return the bytes of a text in base64.
+/// Returns the bytes of a text in base64.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut num_bits) = (0_u32, 0);

@@ -1,5 +1,5 @@
-//! Spans of OpenTelemetry, each a call of a model: OTLP's own JSON, a span a line, Jaeger's exports,
-//! and Exgentic's rows, which hold the spans of a session.
+//! Spans of OpenTelemetry, each a call of a model. The formats are OTLP's own JSON, one span per
+//! line, Jaeger's exports, and Exgentic's rows, which hold the spans of a session.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,8 @@ use crate::trace::fields::Fields;
 use crate::trace::reading::Reading;
 use crate::trace::times::{Scale, Unit};
 
-/// Lists that hold spans, at the end. `batches` is Tempo's name, and libraries were scopes once.
+/// Fields that lead to spans. `batches` is Tempo's name, and older versions have libraries instead
+/// of scopes.
 const NESTED: [&str; 7] = [
     "resourceSpans",
     "resource_spans",
@@ -19,7 +20,7 @@ const NESTED: [&str; 7] = [
     "instrumentationLibrarySpans",
     "spans",
 ];
-/// Attributes with the tokens of a prompt and of an output, as conventions name them.
+/// Attributes with the tokens of a prompt and of an output, as named by several conventions.
 const INPUTS: [&str; 6] = [
     "gen_ai.usage.input_tokens",
     "gen_ai.usage.prompt_tokens",
@@ -119,7 +120,7 @@ pub const EXGENTIC: Dialect = Dialect {
     }),
 };
 
-/// Whether an object holds lists of spans, perhaps within a `trace`, as from Tempo's API.
+/// Returns whether an object holds lists of spans, possibly within a `trace`, as in Tempo's API.
 fn holds_spans(fields: &Fields) -> bool {
     let list = |name: &str| fields.get(name).and_then(Value::as_array);
     let has_scopes = |batch: &Value| {
@@ -132,7 +133,7 @@ fn holds_spans(fields: &Fields) -> bool {
         || fields.get("trace").and_then(Value::as_object).is_some_and(holds_spans)
 }
 
-/// Return the spans of model calls in an object, in order of their start.
+/// Returns the spans of model calls in an object, sorted by their start.
 fn model_calls(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
     let session = fields.get("session_id").cloned();
     let mut spans = Vec::new();
@@ -152,7 +153,7 @@ fn model_calls(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
     calls
 }
 
-/// Add the spans within an object, which may be one itself.
+/// Adds the spans within an object. The object may itself be a span.
 fn collect(mut fields: Fields, spans: &mut Vec<Fields>) {
     if let Some(Value::Object(inner)) = fields.remove("trace") {
         return collect(inner, spans);
@@ -171,12 +172,12 @@ fn collect(mut fields: Fields, spans: &mut Vec<Fields>) {
     }
 }
 
-/// Return a span with its attributes by name. A call that embeds has no output.
+/// Returns a span with its attributes by name. A call that computes embeddings has no output.
 fn with_attributes(mut span: Fields, mut attributes: Fields, session: Option<&Value>) -> Fields {
     if attributes.get("gen_ai.operation.name").is_some_and(|name| name == "embeddings") {
         attributes.entry("gen_ai.usage.output_tokens").or_insert(0.into());
     }
-    // Jaeger counts microseconds under a name that has text elsewhere.
+    // Jaeger writes microseconds under a name under which others write text.
     if span.contains_key("traceID")
         && let Some(time) = span.get("startTime").and_then(Value::as_u64)
     {
@@ -204,7 +205,7 @@ fn has_failed(span: &Fields, attributes: &Fields) -> bool {
     code.is_some_and(is_error) || attributes.get("error").is_some_and(|it| it == true)
 }
 
-/// Return attributes by name: OTLP and Jaeger list them as keys and values.
+/// Returns attributes by name: OTLP and Jaeger list them as keys and values.
 fn flattened(attributes: Value) -> Fields {
     let values = match attributes {
         Value::Array(values) => values,
@@ -223,7 +224,7 @@ fn flattened(attributes: Value) -> Fields {
     values.iter().filter_map(pair).collect()
 }
 
-/// Return fields with the names of nested ones joined by dots.
+/// Returns fields in which the names of nested fields are joined by dots.
 fn dotted(fields: Fields) -> Fields {
     let mut flat = Map::new();
     for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! Tables: a header, and rows of values between commas, semicolons, tabs or bars.
+//! Tables: a header, and rows of values that are separated by commas, semicolons, tabs or bars.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
@@ -7,11 +7,11 @@ use super::records::{LeftOut, Records, Role, Roles};
 use crate::trace::fields::{LineError, wrong};
 use crate::trace::reading::Reading;
 
-/// Most columns and bytes of a row.
+/// The maximum number of columns and bytes of a row.
 const MAX_COLUMNS: usize = 512;
 const MAX_BYTES: usize = 1 << 24;
 
-/// Most bytes of a column's name; a longer one is text of another kind.
+/// The maximum number of bytes of a column's name. A longer text is not a header.
 const MAX_NAME: usize = 64;
 
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
@@ -38,7 +38,7 @@ pub struct Table {
 }
 
 impl Header {
-    /// Return the header that a line is like: names that are no numbers, at least two.
+    /// Returns the header in a line: at least two names that are not numbers.
     pub fn of_line(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?.trim_start();
         if text.starts_with(['{', '[']) {
@@ -56,12 +56,12 @@ impl Header {
         are_names.then_some(Self { names, row })
     }
 
-    /// Return the header with these names.
+    /// Returns the header with these names.
     pub fn of_names(names: Vec<String>) -> Self {
         Self { names, row: Row::new(b',') }
     }
 
-    /// Return the table of records that has these columns, if it has all that are needed.
+    /// Returns the table of records that has these columns, if all required columns are there.
     pub fn table(&self, records: &'static Records, roles: &Roles) -> Option<Table> {
         let required = records.table?;
         let has_required =
@@ -71,7 +71,7 @@ impl Header {
         (has_required && has(Role::Input) && has(Role::Output)).then_some(table)
     }
 
-    /// Return the table of records that has these columns.
+    /// Returns the table of records that has these columns.
     pub fn table_of(&self, records: &'static Records, roles: &Roles) -> Table {
         let places =
             Role::ALL.map(|role| roles.names(role).iter().find_map(|name| self.place(name)));
@@ -92,14 +92,14 @@ impl Header {
         }
     }
 
-    /// Return the place of the column with a name.
+    /// Returns the position of the column with a name.
     pub fn place(&self, name: &str) -> Option<usize> {
         let exact = self.names.iter().position(|other| other == name);
         exact.or_else(|| self.names.iter().position(|other| are_equal(other, name)))
     }
 }
 
-/// Whether two names differ at most in case, spaces and signs.
+/// Returns whether two names differ only in case, spaces and punctuation.
 fn are_equal(a: &str, b: &str) -> bool {
     let letters = |name: &str| {
         name.chars()
@@ -111,7 +111,7 @@ fn are_equal(a: &str, b: &str) -> bool {
 }
 
 impl Table {
-    /// Read a line, which may end within a value in quotes.
+    /// Reads a line. The line may end within a quoted value.
     pub fn read(&mut self, line: &[u8], reading: &mut Reading) -> Result<(), LineError> {
         let Some(count) = self.row.read(line)? else { return Ok(()) };
         if count != self.names.len() {
@@ -132,7 +132,7 @@ impl Table {
         self.records.push(&cells, &self.roles, reading)
     }
 
-    /// The names of the columns that are read.
+    /// Returns the names of the columns that are read.
     pub fn read_columns(&self) -> Vec<String> {
         let places = self.places.iter().flatten().copied();
         let mut places: Vec<_> = places.chain(self.left_out.iter().map(|it| it.0)).collect();
@@ -141,7 +141,7 @@ impl Table {
         places.into_iter().map(|place| self.names[place].clone()).collect()
     }
 
-    /// Return the name of a column that is read, if several columns have it.
+    /// Returns the name of a column that is read, if several columns have this name.
     pub fn ambiguous(&self) -> Option<&str> {
         let is_ambiguous =
             |name: &&String| self.names.iter().filter(|other| other == name).count() > 1;
@@ -149,7 +149,7 @@ impl Table {
         read.filter(is_ambiguous).map(String::as_str).next()
     }
 
-    /// Return why the table cannot end here, if it ends within quotes, and forget those.
+    /// Returns an error if the table ends within quotes, and forgets the unfinished row.
     pub fn unfinished(&mut self) -> Option<LineError> {
         let count = std::mem::take(&mut self.row.num_lines);
         let message = || format!("a quote has no end; the last row has {count} lines");
@@ -166,12 +166,12 @@ struct Row {
     num_bytes: usize,
     ends: Vec<usize>,
     num_ends: usize,
-    /// Lines of a row so far whose last value has a quote without end.
+    /// The number of lines of the current row, if its last value has an open quote.
     num_lines: usize,
 }
 
 impl Clone for Row {
-    /// Return a row at its start. A clone of the reader would lack its tables.
+    /// Returns an empty row. A clone of the reader would lack its tables.
     fn clone(&self) -> Self {
         Self::new(self.delimiter)
     }
@@ -179,13 +179,13 @@ impl Clone for Row {
 
 impl Row {
     fn new(delimiter: u8) -> Self {
-        // `Reader::default` is one without its tables.
+        // `Reader::default` has no such tables.
         let reader = ReaderBuilder::new().delimiter(delimiter).build();
         let ends = vec![0; MAX_COLUMNS];
         Self { reader, delimiter, bytes: Vec::new(), num_bytes: 0, ends, num_ends: 0, num_lines: 0 }
     }
 
-    /// Read a line, and return the number of the row's values, or `None` if the row goes on in the
+    /// Reads a line. Returns the number of the row's values, or `None` if the row continues in the
     /// next line.
     fn read(&mut self, line: &[u8]) -> Result<Option<usize>, LineError> {
         if self.num_lines == 0 {

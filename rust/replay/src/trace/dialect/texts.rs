@@ -1,5 +1,5 @@
-//! Formats whose prompts are text. Only the model's tokenizer knows their tokens, so that they are
-//! recognised to say what else can be played.
+//! Formats whose prompts are text. Only the model's tokenizer knows their tokens. They are
+//! recognised so that the error can name what else can be replayed.
 
 use serde_json::Value;
 
@@ -9,16 +9,16 @@ use crate::trace::fields::{Fields, LineError, wrong};
 /// A format of texts.
 #[derive(Debug)]
 pub struct Text {
-    /// The fields with text, the first that a line has is named.
+    /// The fields with text. An error names the first one that a line has.
     pub fields: &'static [&'static str],
-    /// Whether a line is of the format.
+    /// Returns whether a line is of the format.
     pub is_like: fn(&Fields) -> bool,
-    /// What else of the same origin can be played.
+    /// Other files of the same origin that can be replayed.
     pub instead: &'static str,
 }
 
 impl Text {
-    /// Return why a line cannot be played.
+    /// Returns the error that says why a line cannot be replayed.
     pub fn refusal(&self, name: &str, fields: &Fields) -> LineError {
         let has = |field: &&&str| fields.contains_key(**field);
         let field = self.fields.iter().find(has).or(self.fields.first()).copied();

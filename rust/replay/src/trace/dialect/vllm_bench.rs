@@ -1,5 +1,5 @@
-//! What `vllm bench serve` and SGLang's `bench_serving` write: results with the lengths of all
-//! requests, one JSON object a run. Each run begins when the one before has been answered.
+//! Results of `vllm bench serve` and SGLang's `bench_serving`, with the lengths of all requests.
+//! Each run is one JSON object, and begins when the previous run has been answered.
 
 use serde_json::Value;
 
@@ -66,7 +66,8 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     Ok(())
 }
 
-/// Return how the tool that wrote a result writes the lengths of requests.
+/// Returns the tool that wrote a result, with the option that makes it write the lengths of
+/// requests.
 fn with_details(fields: &Fields) -> &'static str {
     match fields.get("backend").and_then(Value::as_str) {
         Some(backend) if backend.contains("sglang") => {
@@ -81,8 +82,8 @@ fn time(value: &Value) -> Result<f64, LineError> {
     time.ok_or_else(|| wrong("start_times", format!("has {value}; expected seconds")))
 }
 
-/// Add the requests of a run, with their starts in seconds. Those of a later run wait for the
-/// answers to all of the run before.
+/// Adds the requests of a run, with their starts in seconds. Requests of a later run wait for all
+/// answers of the previous run.
 fn add_run(mut requests: Vec<(Option<f64>, TraceRequest)>, reading: &mut Reading) {
     requests.sort_by(|(a, _), (b, _)| a.unwrap_or(0.0).total_cmp(&b.unwrap_or(0.0)));
     let first_start = requests.first().and_then(|(start, _)| *start);

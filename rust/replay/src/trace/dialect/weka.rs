@@ -1,5 +1,6 @@
-//! Weka's traces of agents: an object for each conversation, with its requests and those of its
-//! subagents. Source: <https://github.com/callanjfox/kv-cache-tester>, `docs/trace_replay_tester.md`
+//! Weka's traces of agents: an object for each conversation, with the requests of the conversation
+//! and of its subagents. Source: <https://github.com/callanjfox/kv-cache-tester>,
+//! `docs/trace_replay_tester.md`
 
 use serde_json::Value;
 
@@ -59,7 +60,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     conversation.add_all(field(fields, "requests")?, 0, Vec::new()).map(|_| ())
 }
 
-/// The answer to a request, and when it was there.
+/// The answer to a request, and its time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Answer {
     request: u32,
@@ -75,9 +76,10 @@ struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Adds the requests of an agent, each of which waits for the answer to the one before it, and for
-    /// the last of each subagent that began between them, as the traces' own player does. The first
-    /// waits `after` others. Times count from `start`. Returns the last answer.
+    /// Adds the requests of an agent. Each request waits for the answer to the previous one, and
+    /// for the last answer of each subagent that began between the two. The traces' own player does
+    /// the same. The first request waits for `after`. Times count from `start`. Returns the last
+    /// answer.
     fn add_all(
         &mut self,
         requests: &Value,
@@ -111,7 +113,8 @@ impl Requests<'_> {
         Ok(last)
     }
 
-    /// Returns the wait until a time for answers. Those that were there later are waited for too.
+    /// Returns the wait of a request at a time for earlier answers. The request also waits for
+    /// answers that came after this time.
     fn wait(&mut self, time: u64, answers: &[Answer]) -> Option<Box<Wait>> {
         if answers.iter().any(|answer| answer.time > time) {
             self.reading.note(

@@ -1,4 +1,5 @@
-//! When requests arrive: the times of a trace, whose unit may have to be inferred from all of them.
+//! The times at which requests arrive. Their unit may have to be inferred from all times of a
+//! trace.
 
 mod text;
 mod unit;
@@ -7,34 +8,36 @@ use super::request::TraceRequest;
 pub use text::{EXPECTED, Moment};
 pub use unit::Unit;
 
-/// Numbers with fractions are seconds if they are closer together than this many units on average,
-/// and span at most this many; or if they are so close that no server has as many requests in
-/// milliseconds. Others may be milliseconds of a dense load, such as 2,000 requests at 100 per
-/// second.
+/// Thresholds for numbers with fractions, in units between requests on average. Numbers with
+/// fractions are seconds in two cases. In the first case, they are closer together than `CLOSE` and
+/// span at most `SHORT`. In the second case, they are closer than `VERY_CLOSE`, and no server gets
+/// so many requests as milliseconds would mean. Other numbers may be milliseconds of a dense load,
+/// such as 2,000 requests at 100 per second.
 const CLOSE: f64 = 20.0;
 const SHORT: f64 = 3600.0;
 const VERY_CLOSE: f64 = 0.5;
-/// At this many units or more between requests they are milliseconds if at least this many requests
-/// would otherwise be a load of fewer tokens per second than any server is sized for.
+/// Thresholds for numbers with fractions that are milliseconds although they are close. They are at
+/// least `FAST` units apart, and there are at least `FEW_REQUESTS` of them. As seconds they would
+/// mean fewer than `FEW_TOKENS` tokens per second, and no server is sized for such a small load.
 const FAST: f64 = 8.0;
 const FEW_REQUESTS: usize = 20;
 const FEW_TOKENS: f64 = 200.0;
-/// Seconds between requests on average from which times with fractions have a smaller unit than
-/// milliseconds.
+/// The seconds between requests on average above which times with fractions have a smaller unit
+/// than milliseconds.
 const SLOW: f64 = 60.0;
-/// Seconds between requests on average that deserve a note: fewer, and more.
+/// The seconds between requests on average below or above which a note is added.
 const DENSE: f64 = 0.05;
 const DENSE_WITH_FRACTIONS: f64 = 1.0;
 const SPARSE: f64 = 600.0;
-/// Seconds between requests on average that no trace of a server has.
+/// The seconds between requests on average that no trace of a server exceeds.
 const SENSELESS: f64 = 86_400.0;
 
-/// How numbers are read.
+/// The way in which numbers are read.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
-    /// The format, or the name of the field, says the unit.
+    /// The unit is given by the format or by the name of the field.
     Sure(Unit),
-    /// The unit that is most likely.
+    /// The unit is not given; this one is most likely.
     Default(Unit),
 }
 
@@ -44,7 +47,7 @@ pub struct Times {
     /// The unit that the caller gave.
     pub given: Option<Unit>,
     default: Option<Unit>,
-    /// Numbers of no sure unit, with the indices of their requests.
+    /// Numbers without a sure unit, with the indices of their requests.
     numbers: Vec<(u32, f64)>,
     num_sure: usize,
     num_with_offset: usize,
@@ -53,24 +56,24 @@ pub struct Times {
     notes: Vec<String>,
 }
 
-/// What the numbers of a trace are, as far as they show it.
+/// The inferred unit of the numbers of a trace, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Judgement {
-    /// Of this unit, without doubt.
+    /// The numbers are of this unit, without doubt.
     Plain(Unit),
-    /// Of this unit, since they count from 1970.
+    /// The numbers are of this unit, since they count from 1970.
     Since1970(Unit),
-    /// Of several units since 1970.
+    /// The numbers are of several units since 1970.
     Several,
-    /// Seconds, since they are fractions close together.
+    /// The numbers are seconds, since they are fractions close together.
     Fractions,
-    /// Of this unit, since in another they would be too far apart.
+    /// The numbers are of this unit, since in another unit they would be too far apart.
     Apart(Unit),
-    /// Of the first unit, perhaps of the second.
+    /// The numbers are of the first unit, or perhaps of the second.
     Doubtful(Unit, Unit),
 }
 
-/// How numbers that do not count from 1970 lie.
+/// The distribution of numbers that do not count from 1970.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     count: usize,
@@ -78,13 +81,13 @@ struct Spread {
     gap: f64,
     span: f64,
     has_fractions: bool,
-    /// The tokens of all requests, 0 if they are not known.
+    /// The number of tokens of all requests; 0 if it is not known.
     num_tokens: usize,
 }
 
 impl Times {
-    /// Return the microseconds of a number that is the time of a request. Until
-    /// [`settle`](Self::settle), numbers without a sure unit have the default one.
+    /// Returns the microseconds of a number that is the time of a request. Until
+    /// [`settle`](Self::settle), numbers without a sure unit have the default unit.
     pub fn number(&mut self, request: usize, time: f64, scale: Scale) -> u64 {
         match scale {
             Scale::Sure(unit) => {
@@ -100,7 +103,7 @@ impl Times {
         }
     }
 
-    /// Return the microseconds of a text that is the time of a request.
+    /// Returns the microseconds of a text that is the time of a request.
     pub fn text(&mut self, moment: Moment) -> u64 {
         match moment.has_offset {
             true => self.num_with_offset += 1,
@@ -109,20 +112,20 @@ impl Times {
         moment.microseconds
     }
 
-    /// Forget numbers of requests from an index on, whose line was refused.
+    /// Forgets the numbers of requests from an index on, after their line was refused.
     pub fn forget_from(&mut self, request: usize) {
         while self.numbers.last().is_some_and(|&(index, _)| index as usize >= request) {
             self.numbers.pop();
         }
     }
 
-    /// Whether there is a time.
+    /// Returns whether there is a time.
     pub fn are_any(&self) -> bool {
         self.num_sure + self.num_with_offset + self.num_without_offset > 0 || self.default.is_some()
     }
 
-    /// Give each request the time that its number is in the inferred unit. Later numbers keep the
-    /// default unit. Return whether the order of times may be another one now.
+    /// Gives each request the time of its number in the inferred unit. Later numbers keep the
+    /// default unit. Returns whether the order of times may have changed.
     pub fn settle(&mut self, requests: &mut [TraceRequest]) -> bool {
         if std::mem::replace(&mut self.is_settled, true) {
             return false;
@@ -154,12 +157,12 @@ impl Times {
         judgement == Some(Judgement::Several) || (num_texts > 0 && !self.numbers.is_empty())
     }
 
-    /// Return what there is to say about the times.
+    /// Returns the notes about the times.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Return what the numbers are; `None` if there are none.
+    /// Returns the judgement of the numbers; `None` if there are none.
     fn judgement(&self, num_tokens: usize) -> Option<Judgement> {
         let default = self.default?;
         if self.given.is_some() || self.numbers.len() < 2 {
@@ -170,7 +173,7 @@ impl Times {
         let (mut most, mut has_fractions) = (0.0_f64, false);
         for time in times() {
             (least, most) = (least.min(time), most.max(time));
-            // Zeros stand where no time was known.
+            // Zeros are written if no time was known.
             least_known = if time == 0.0 { least_known } else { least_known.min(time) };
             has_fractions |= time.fract() != 0.0;
         }
@@ -216,7 +219,7 @@ impl Times {
 }
 
 impl Spread {
-    /// Return what the numbers are.
+    /// Returns the judgement of the numbers.
     fn judgement(&self, default: Unit) -> Judgement {
         let seconds = self.gap / default.per_second();
         if self.gap == 0.0 {
@@ -230,7 +233,7 @@ impl Spread {
             return Judgement::Apart(unit);
         }
         let dense = if self.has_fractions { DENSE_WITH_FRACTIONS } else { DENSE };
-        // Milliseconds of formats that have them are integers.
+        // Formats with times in milliseconds write them as integers.
         let sparse = if self.has_fractions { DENSE_WITH_FRACTIONS } else { SPARSE };
         match default {
             Unit::Milliseconds if seconds < dense => Judgement::Doubtful(default, Unit::Seconds),
@@ -242,19 +245,19 @@ impl Spread {
         }
     }
 
-    /// Whether numbers are as close together as seconds are.
+    /// Returns whether the numbers are as close together as seconds.
     fn are_close(&self) -> bool {
         (self.gap < CLOSE && self.span <= SHORT) || self.gap < VERY_CLOSE
     }
 
-    /// Whether, in seconds, the requests would be next to no load.
+    /// Returns whether the requests would be almost no load if the numbers were seconds.
     fn is_idle_in_seconds(&self) -> bool {
         let tokens_per_second = self.num_tokens as f64 / self.span;
         let is_known = self.num_tokens > 0 && self.count >= FEW_REQUESTS;
         is_known && self.gap >= FAST && tokens_per_second < FEW_TOKENS
     }
 
-    /// Return the smaller unit that numbers have if in the default one they are too far apart.
+    /// Returns the smaller unit of numbers that are too far apart in the default unit.
     fn smaller_unit(&self, seconds: f64, default: Unit) -> Option<Unit> {
         let has_gap = |range: std::ops::Range<f64>| {
             move |unit: &Unit| range.contains(&(self.gap / unit.per_second()))
@@ -271,7 +274,7 @@ impl Spread {
 }
 
 impl Judgement {
-    /// Return the unit of a number.
+    /// Returns the unit of a number.
     fn unit(self, time: f64) -> Unit {
         match self {
             Self::Plain(unit)
@@ -283,7 +286,7 @@ impl Judgement {
         }
     }
 
-    /// Return the note that names the unit, if it was inferred or is in doubt.
+    /// Returns the note that names the unit, if it was inferred or is in doubt.
     fn note(self, what: &str) -> Option<String> {
         let other = "--time-unit gives another unit";
         Some(match self {
@@ -311,7 +314,7 @@ impl Judgement {
     }
 }
 
-/// Return a duration in words, in microseconds.
+/// Returns a duration in words, in microseconds.
 fn duration(microseconds: u64) -> String {
     let seconds = microseconds as f64 / 1e6;
     let (number, unit) = match seconds {

@@ -5,18 +5,18 @@
 pub struct Moment {
     /// Microseconds since 1970, in UTC.
     pub microseconds: u64,
-    /// Whether the text says its offset from UTC. Without one it is read as UTC.
+    /// Whether the text gives its offset from UTC. A text without an offset is read as UTC.
     pub has_offset: bool,
 }
 
-/// What a text has to be like, for messages.
+/// The expected form of a text, for messages.
 pub const EXPECTED: &str = "ISO 8601 text such as 2026-10-25T02:00:00.5+01:00";
 
 /// Names that mean UTC.
 const UTC: [&str; 4] = ["Z", "UTC", "GMT", "ETC/UTC"];
 
 impl Moment {
-    /// Return the time that a text says, such as `2023-11-16 18:17:03.9799600`,
+    /// Returns the time of a text such as `2023-11-16 18:17:03.9799600`,
     /// `2026-10-25T02:00:00,5+01:00` or `2026-10-25 12:00 UTC`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut rest = Digits { text: text.trim() };
@@ -36,7 +36,7 @@ struct Digits<'a> {
 }
 
 impl Digits<'_> {
-    /// Read a number with exactly `count` digits.
+    /// Reads a number with exactly `count` digits.
     fn number(&mut self, count: usize) -> Option<i64> {
         let digits = self.text.get(..count)?;
         if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -46,14 +46,14 @@ impl Digits<'_> {
         digits.parse().ok()
     }
 
-    /// Read one of several characters, if it is next.
+    /// Reads one of several characters, if it is next.
     fn one_of(&mut self, characters: &[char]) -> Option<char> {
         let next = self.text.chars().next().filter(|next| characters.contains(next))?;
         self.text = &self.text[next.len_utf8()..];
         Some(next)
     }
 
-    /// Read a date, and return its days since 1970.
+    /// Reads a date, and returns its days since 1970.
     fn date(&mut self) -> Option<i64> {
         let year = self.number(4)?;
         let separator = self.one_of(&['-', '/']);
@@ -68,7 +68,7 @@ impl Digits<'_> {
         is_date.then(|| days(year, month, day))
     }
 
-    /// Read what is between a date and its time.
+    /// Reads the characters between a date and its time.
     fn separator(&mut self) -> Option<()> {
         let before = self.text;
         self.text = self.text.trim_start();
@@ -76,7 +76,7 @@ impl Digits<'_> {
         (is_letter || before.len() > self.text.len()).then_some(())
     }
 
-    /// Read the time of a day, and return its microseconds.
+    /// Reads the time of a day, and returns its microseconds.
     fn time(&mut self) -> Option<i64> {
         let hour = self.number(2)?;
         let has_colons = self.one_of(&[':']).is_some();
@@ -91,7 +91,7 @@ impl Digits<'_> {
         is_time.then(|| ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction)
     }
 
-    /// Read the fraction of a second, and return its microseconds, rounded.
+    /// Reads the fraction of a second, and returns its microseconds, rounded.
     fn fraction(&mut self) -> Option<i64> {
         if self.one_of(&['.', ',']).is_none() {
             return Some(0);
@@ -105,7 +105,7 @@ impl Digits<'_> {
     }
 }
 
-/// Return the seconds that a text says as offset from UTC: `Some(None)` for an empty one.
+/// Returns the offset from UTC in a text, in seconds: `Some(None)` for an empty text.
 #[expect(clippy::option_option, reason = "no offset is one answer, a text that is none another")]
 fn offset(text: &str) -> Option<Option<i64>> {
     let text = text.split_once('[').map_or(text, |(before, _)| before.trim_end());
@@ -135,7 +135,7 @@ fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Return the days since 1970-01-01. The years begin in March, so that leap days end them.
+/// Returns the days since 1970-01-01. The years begin in March, so that leap days end them.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year / 4 - year / 100 + year / 400;

@@ -13,7 +13,7 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// Times since 1970 are taken to lie between these, in seconds: 2015 and 2100.
+/// The range of times since 1970, in seconds: 2015 to 2100.
 const EPOCH: std::ops::Range<f64> = 1.42e9..4.1e9;
 
 /// The last words of names of fields, for each unit.
@@ -29,12 +29,12 @@ impl Unit {
     pub const ALL: [Self; 4] =
         [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Nanoseconds];
 
-    /// Return the unit with a short name: s, ms, us or ns.
+    /// Returns the unit with a short name: s, ms, us or ns.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
 
-    /// Return the short name.
+    /// Returns the short name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Seconds => "s",
@@ -44,7 +44,7 @@ impl Unit {
         }
     }
 
-    /// Return the name in words.
+    /// Returns the name in words.
     pub fn word(self) -> &'static str {
         match self {
             Self::Seconds => "seconds",
@@ -54,7 +54,7 @@ impl Unit {
         }
     }
 
-    /// Return how many of the unit are a second.
+    /// Returns the number of units in a second.
     pub fn per_second(self) -> f64 {
         match self {
             Self::Seconds => 1.0,
@@ -64,17 +64,17 @@ impl Unit {
         }
     }
 
-    /// Return a time of this unit in microseconds.
+    /// Returns a time of this unit in microseconds.
     pub fn microseconds(self, time: f64) -> u64 {
         (time / self.per_second() * 1e6).round() as u64
     }
 
-    /// Return the unit in which a number is a time since 1970, by its size.
+    /// Returns the unit in which a number is a time since 1970, judged by its size.
     pub fn since_1970(time: f64) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| EPOCH.contains(&(time / unit.per_second())))
     }
 
-    /// Return the unit that the name of a field ends with, such as `start_ns` or `time_unix_ms`.
+    /// Returns the unit at the end of a field's name, such as `start_ns` or `time_unix_ms`.
     pub fn of_field(name: &str) -> Option<Self> {
         let has_words = name.bytes().any(|byte| !byte.is_ascii_alphanumeric());
         if !has_words && !name.ends_with("UnixNano") {
