@@ -2,9 +2,9 @@
 //! server computed them.
 //!
 //! The schedule says up to which token a request is computed after each step. With the server's own
-//! settings, every call of the manager is the server's. With other ones, hits and free blocks
-//! differ: a request that hits more waits for its schedule; one that finds no blocks, or hits less,
-//! catches up as soon as blocks and the step's budget allow it.
+//! settings, the run makes the same calls of the manager as the server. With other settings, hits
+//! and free blocks differ. A request that hits more waits for its schedule. A request that finds no
+//! blocks, or hits less, catches up as soon as blocks and the step's budget allow it.
 
 mod schedule;
 mod serving;
@@ -26,25 +26,25 @@ use crate::trace::{Schedule, ScheduleEvent, Trace};
 /// A run and the schedule that it follows.
 pub struct Follower<'a, C> {
     pub run: Run<'a, C>,
-    /// Requests of the schedules by their schedule and number.
+    /// Requests of the schedules, by their schedule and number.
     requests: HashMap<(u32, u32), usize>,
-    /// The schedule that is followed.
+    /// The index of the current schedule.
     schedule: u32,
     /// The server's running requests, in its order.
     running: Vec<usize>,
-    /// What the schedule says so far of requests that have not ended here.
+    /// The positions in the schedule of requests that have not ended in this run.
     positions: HashMap<usize, Position>,
-    /// Requests that the server had admitted and that wait here.
+    /// Requests that the server had admitted and that wait in this run.
     due: VecDeque<ActiveRequest>,
     /// Requests that the server preempted and has not admitted again.
     parked: HashMap<usize, ActiveRequest>,
     /// Requests that the next step preempts, in the server's order.
     victims: VecDeque<usize>,
-    /// Steps with tokens so far.
+    /// The number of steps with tokens so far.
     num_steps: usize,
-    /// The work of the server's step that is played.
+    /// The work of the server's step that is being replayed.
     server_work: StepWork,
-    /// Steps whose output the server does not know when it schedules the next one.
+    /// The number of steps whose output the server does not know when it schedules the next one.
     num_in_flight: usize,
 }
 
@@ -70,8 +70,8 @@ impl<'a, C: Cache> Follower<'a, C> {
         }
     }
 
-    /// Follows a schedule of the trace to its end; `step` is called around each step. The cache is
-    /// empty at the start.
+    /// Follows a schedule of the trace to its end. `step` is called for each step of the schedule.
+    /// The cache is empty at the start.
     pub fn follow(
         &mut self,
         index: usize,
@@ -113,7 +113,8 @@ impl<'a, C: Cache> Follower<'a, C> {
         Ok(())
     }
 
-    /// The work of the server's step that is played; none once its schedule has ended.
+    /// Returns the work of the server's step that is being replayed. It is empty once the schedule
+    /// has ended.
     pub(crate) fn server_work(&self) -> &StepWork {
         &self.server_work
     }
@@ -139,7 +140,8 @@ impl<'a, C: Cache> Follower<'a, C> {
         Ok(())
     }
 
-    /// Ends a step, and the requests that the server had ended and that are done here too.
+    /// Ends a step. Also ends the requests that the server had ended and that are completed in this
+    /// run too.
     pub fn end_step(&mut self) -> Result<(), Stopped> {
         let run = &mut self.run;
         run.cache.step_has_run()?;

@@ -1,25 +1,25 @@
-//! Where the server was with a request.
+//! The server's position in a request.
 
 use std::collections::VecDeque;
 
-/// A place in a request's schedule, in tokens.
+/// A position in a request's schedule, in tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Position {
-    /// Tokens that were computed before the server's latest step.
+    /// The number of tokens that were computed before the server's latest step.
     pub(super) start: usize,
-    /// Tokens that were computed after it.
+    /// The number of tokens that were computed after that step.
     pub(super) end: usize,
-    /// Tokens that were in flight when the latest step was scheduled.
+    /// The number of tokens in flight when the latest step was scheduled.
     pub(super) num_in_flight: usize,
-    /// Steps with tokens that may be in flight, by their numbers.
+    /// The steps that may be in flight: the number of each step and its number of tokens.
     pub(super) latest: VecDeque<(usize, usize)>,
     /// Whether the server had ended the request.
     pub(super) has_ended: bool,
 }
 
 impl Position {
-    /// Returns the tokens that the server knew when it scheduled the latest step: one that is not
-    /// computed, unless a step that yields it was in flight.
+    /// Returns the number of tokens that the server knew when it scheduled the latest step. One of
+    /// them is not computed, unless a step that yields it was in flight.
     pub(super) fn num_known(&self) -> usize {
         (self.start + 1).saturating_sub(self.num_in_flight)
     }

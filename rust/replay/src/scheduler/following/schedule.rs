@@ -1,4 +1,4 @@
-//! What the schedule says: the follower notes what the server did.
+//! Notes the server's actions from the schedule.
 
 use super::Follower;
 use super::position::Position;
@@ -9,7 +9,7 @@ use crate::scheduler::settings::Rules;
 use crate::trace::{Preempted, Scheduled};
 
 impl<C: Cache> Follower<'_, C> {
-    /// Notes what the server did in a step. Returns the requests that it admitted.
+    /// Notes the server's actions in a step. Returns the requests that the server admitted.
     pub(super) fn note_step(&mut self, scheduled: &[Scheduled]) -> Vec<usize> {
         let first_in_flight = self.num_steps.saturating_sub(self.num_in_flight);
         for &index in &self.running {
@@ -35,7 +35,7 @@ impl<C: Cache> Follower<'_, C> {
         admitted
     }
 
-    /// Notes the tokens of a step that has any, for the time in which it is in flight.
+    /// Counts the tokens of a step if it has any. They are needed while the step is in flight.
     pub(super) fn count_step(&mut self) {
         let most_decoded = Rules::most_decoded(self.run.settings.rules.as_ref());
         let mut work = StepWork::default();
@@ -80,7 +80,7 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
-    /// Takes in what the server sampled for running requests since the step before.
+    /// Adds the tokens that the server sampled for running requests since the previous step.
     pub(super) fn take_in_outputs(&mut self) {
         for place in 0..self.run.running.len() {
             let request = &mut self.run.running[place];
@@ -89,7 +89,7 @@ impl<C: Cache> Follower<'_, C> {
                 && position.start >= request.num_prompt_tokens
                 && (position.end > position.start)
             {
-                // Drafts that were rejected are computed again.
+                // The server computes rejected drafts again.
                 request.num_computed_tokens = position.start;
             }
             if request.num_computed_tokens == position.start {
@@ -99,8 +99,8 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
-    /// Adds tokens to a running request until it has `num_known`. A scheduler that runs ahead or has
-    /// drafts caches the settled ones then, not with the next step.
+    /// Adds tokens to a running request until it has `num_known`. A scheduler that runs ahead or
+    /// has drafts caches the settled tokens then, instead of with the next step.
     pub(super) fn take_in(&mut self, place: usize, num_known: usize, num_settled: usize) {
         let run = &mut self.run;
         let request = &mut run.running[place];
@@ -135,7 +135,7 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
-    /// Serves a request whose steps are missing, because the recording began later, in one go.
+    /// Serves a request whose steps are missing, because the recording began later, as one step.
     pub(super) fn note_unseen(&mut self, index: usize) {
         let request = &self.run.trace.requests()[index];
         let end = (request.prompt.len() + request.output_length).saturating_sub(1).max(1);
@@ -158,8 +158,8 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
-    /// Caches what a request's last output completed, which a scheduler that runs ahead or has
-    /// drafts does before it ends the request.
+    /// Caches the blocks that a request's last output completed. A scheduler that runs ahead or has
+    /// drafts does this before it ends the request.
     pub(super) fn cache_last_blocks(&mut self, index: usize) {
         let run = &mut self.run;
         let is_late = run.settings.rules.as_ref().is_some_and(Rules::caches_late);
@@ -175,7 +175,7 @@ impl<C: Cache> Follower<'_, C> {
         run.cache.cache(&request.view(), computed);
     }
 
-    /// Empties the cache. Requests that run here though they did not on the server start again.
+    /// Empties the cache. Requests that run in this run but did not run on the server start again.
     pub(super) fn reset(&mut self) {
         while let Some(victim) = self.victims.pop_front() {
             self.preempt(victim);
@@ -186,7 +186,7 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
-    /// Preempts a request if it runs. Returns its place among the running ones.
+    /// Preempts a request if it is running. Returns its position among the running requests.
     pub(super) fn preempt(&mut self, index: usize) -> Option<usize> {
         let place = self.run.running.iter().position(|it| it.index == index)?;
         let mut request = self.run.running.remove(place);

@@ -1,4 +1,4 @@
-//! What a step does here: it serves the running requests and admits those that are due.
+//! A step of the run: it serves the running requests and admits the requests that are due.
 
 use kvoxide_core::RequestView;
 
@@ -46,13 +46,14 @@ impl<C: Cache> Follower<'_, C> {
                 *budget += self.run.scheduled.remove(gone);
             }
         }
-        // A larger pool has room for what the server had to preempt.
+        // A larger pool has room for the requests that the server had to preempt.
         self.victims.clear();
         Ok(preempts)
     }
 
-    /// Preempts a request that did not fit itself, after the server's earlier victims. A larger pool
-    /// than the server's has room for it.
+    /// Preempts a request that the server preempted for its own allocation, after the server's
+    /// earlier victims. Returns whether it did. A pool larger than the server's has room for the
+    /// request.
     pub(super) fn preempts_itself(&mut self, place: usize) -> bool {
         let settings = self.run.settings;
         let recorded = settings.rules.as_ref().map(|rules| rules.num_blocks);
@@ -68,7 +69,7 @@ impl<C: Cache> Follower<'_, C> {
         is_victim
     }
 
-    /// Returns the tokens of a running request in this step.
+    /// Returns the number of tokens of a running request in this step.
     pub(super) fn tokens_of(&mut self, place: usize, budget: usize) -> usize {
         let request = &mut self.run.running[place];
         let Some(position) = self.positions.get(&request.index) else { return 0 };
@@ -135,7 +136,8 @@ impl<C: Cache> Follower<'_, C> {
         Ok(true)
     }
 
-    /// Returns the request that makes room: the server's victim, else the newest one.
+    /// Returns the request that is preempted to make room: the server's victim, or else the newest
+    /// request.
     pub(super) fn next_victim(&mut self) -> Option<usize> {
         while let Some(victim) = self.victims.pop_front() {
             if self.run.running.iter().any(|it| it.index == victim) {
@@ -159,7 +161,7 @@ impl<C: Cache> Follower<'_, C> {
         self.run.reject(index);
     }
 
-    /// Admits requests that the server had admitted, in its order.
+    /// Admits requests that the server had admitted, in the server's order.
     pub(super) fn admit_due(
         &mut self,
         budget: &mut usize,
@@ -172,7 +174,7 @@ impl<C: Cache> Follower<'_, C> {
             let run = &mut self.run;
             let known = &run.trace.requests()[request.index];
             let most_tokens = known.prompt.len() + known.output_length;
-            // A new request is looked up by its prompt, whatever drafts its first step has.
+            // A new request is looked up by its prompt, even if its first step has drafts.
             let was_admitted = run.report.requests[request.index].hit_tokens.is_some();
             while was_admitted && request.num_tokens < position.end.min(most_tokens) {
                 request.generate(known, run.hash_sizes, &mut run.next_unique_token);
@@ -218,8 +220,9 @@ impl<C: Cache> Follower<'_, C> {
     }
 }
 
-/// Returns the tokens that a request computes in its first step, from `start` on: the server's where
-/// the hit is the server's, else what brings it to where it was there.
+/// Returns the number of tokens that a request computes in its first step, from `start` on. It is
+/// the server's number if the hit is the server's. Otherwise the step computes up to the server's
+/// position.
 fn first_tokens(
     chunks: &Option<Chunks>,
     request: &ActiveRequest,
