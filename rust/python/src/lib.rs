@@ -1,4 +1,4 @@
-//! The compiled module of kvoxide: converts arguments, calls the core, converts results.
+//! The compiled module of kvoxide: it converts arguments, calls the core, and converts results.
 
 mod replay;
 mod serving;
@@ -69,9 +69,9 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }
 
-/// Objects of this module are used by one thread at a time, which is what the GIL is for. On a
-/// build of Python that can do without, loading this module switches the GIL on, unless it was
-/// forbidden.
+/// Returns an error if Python runs without the GIL. The objects of this module are used by one
+/// thread at a time, which the GIL ensures. On a build of Python that can run without the GIL,
+/// loading this module switches it on, unless that is forbidden.
 fn require_gil(py: Python<'_>) -> PyResult<()> {
     let is_enabled = py.import("sys")?.getattr_opt("_is_gil_enabled")?;
     match is_enabled.map(|is_enabled| is_enabled.call0()?.is_truthy()).transpose()? {

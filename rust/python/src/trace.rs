@@ -19,8 +19,8 @@ use crate::ffi::{
 };
 use crate::standalone::PyRetention;
 
-/// Requests of a trace in arrival order. A run keeps the requests that the trace had when the run
-/// was made.
+/// The requests of a trace in arrival order. A run keeps the requests that the trace had when the
+/// run was created.
 #[pyclass(module = "kvoxide", name = "Trace")]
 #[derive(Default)]
 pub(crate) struct PyTrace {
@@ -248,7 +248,7 @@ impl PyTrace {
     }
 }
 
-/// Returns the reader that the arguments of a trace ask for, or what is wrong with them.
+/// Returns the reader that the arguments of a trace ask for, or an error.
 fn reader(
     format: Option<&str>,
     time_unit: Option<&str>,

@@ -19,8 +19,8 @@ pub(crate) fn id_lists<'py, 'a>(
     PyTuple::new(py, lists.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Returns the ids of a request's blocks up to a number of tokens as a tuple of lists; all ids of a
-/// group whose blocks do not lie at the positions of tokens.
+/// Returns the ids of a request's blocks up to a number of tokens as a tuple of lists. If a group's
+/// blocks do not lie at the positions of tokens, all of their ids are returned.
 pub(crate) fn computed_id_lists<'py>(
     py: Python<'py>,
     core: &Manager,
@@ -50,7 +50,7 @@ pub(crate) fn id_array(
     ids.map(|id| id as i32).collect::<Vec<_>>().into_pyarray(py)
 }
 
-/// Returns the ids of one group as an int32 array; those behind the leading null blocks are copied
+/// Returns the ids of one group as an int32 array. The ids after the leading null blocks are copied
 /// at once.
 fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray1<i32>> {
     let tail: &[i32] = bytemuck::cast_slice(blocks.ids());
@@ -62,7 +62,7 @@ fn group_array<'py>(py: Python<'py>, blocks: &GroupBlocks) -> Bound<'py, PyArray
     ids.into_pyarray(py)
 }
 
-/// Returns the first ids of one group, up to `num` of them, as a list.
+/// Returns the first ids of one group as a list, at most `num`.
 fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks, num: usize) -> PyResult<Bound<'py, PyList>> {
     let num_nulls = blocks.null_head().min(num);
     let ids = blocks.ids();
@@ -74,7 +74,7 @@ fn id_list<'py>(py: Python<'py>, blocks: &GroupBlocks, num: usize) -> PyResult<B
     Ok(nulls.in_place_concat(tail.as_sequence())?.cast_into::<PyList>()?)
 }
 
-/// Calls `visit` with the places and ids of a list that are not the null block's, until it returns
+/// Calls `visit` with the positions and ids in a list, except for null blocks, until it returns
 /// false.
 pub(crate) fn each_block(
     block_ids: &Bound<'_, PyList>,
@@ -82,7 +82,7 @@ pub(crate) fn each_block(
     mut visit: impl FnMut(usize, BlockId) -> PyResult<bool>,
 ) -> PyResult<()> {
     let py = block_ids.py();
-    // Most of a window's table is one object, that of the null block.
+    // Most entries of a window's table are one object, the null block's view.
     let null = NULL_BLOCK.into_pyobject(py)?;
     let mut nulls = None;
     let end = places.end.min(block_ids.len());
@@ -110,5 +110,6 @@ pub(crate) fn each_block(
     Ok(())
 }
 
-/// Null blocks that are passed over at once, which Python compares faster than each is read.
+/// The number of null blocks that are skipped at once. Python compares them faster than it reads
+/// each of them.
 const NULL_ROW: usize = 128;

@@ -1,4 +1,4 @@
-//! Blocks per group. They stay ids until Python asks for objects.
+//! Blocks per group. They remain ids until Python asks for objects.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::errors::block_error;
 use super::owner::Owner;
 use super::panics::contained;
 
-/// Blocks of `owner`, group by group.
+/// The blocks of `owner`, group by group.
 pub(crate) struct BlockLists<O> {
     pub(crate) owner: Arc<O>,
     pub(crate) groups: Arc<Vec<GroupBlocks>>,
@@ -25,19 +25,19 @@ impl<O: Owner> BlockLists<O> {
         Self { owner: owner.clone(), groups: groups.into() }
     }
 
-    /// Returns lists of newly allocated blocks, none of which is null.
+    /// Returns lists of newly allocated blocks without null blocks.
     #[inline]
     pub(crate) fn of_new(owner: &Arc<O>, ids: Vec<Vec<BlockId>>) -> Self {
         let groups = ids.into_iter().map(|ids| GroupBlocks::new(0, ids));
         Self::new(owner, groups.collect::<Vec<_>>())
     }
 
-    /// Returns as many empty groups.
+    /// Returns the same number of empty groups.
     pub(crate) fn emptied(&self) -> Self {
         Self::new(&self.owner, vec![GroupBlocks::default(); self.groups.len()])
     }
 
-    /// Returns these blocks followed by those of `more`.
+    /// Returns these blocks, followed by the blocks of `more`.
     pub(crate) fn joined(&self, more: &[GroupBlocks]) -> Self {
         let mut groups = self.groups.as_ref().clone();
         for (group, more) in groups.iter_mut().zip(more) {
@@ -51,7 +51,7 @@ impl<O: Owner> BlockLists<O> {
         self.groups.iter().all(GroupBlocks::is_empty)
     }
 
-    /// Returns the groups; a `BlockError` unless the blocks belong to `owner`.
+    /// Returns the groups, or a `BlockError` unless the blocks belong to `owner`.
     pub(crate) fn groups_at(
         &self,
         py: Python<'_>,
@@ -78,7 +78,7 @@ impl<O: Owner> BlockLists<O> {
         ids.into_iter().map(group).collect()
     }
 
-    /// Returns the blocks of the only group that have no hash.
+    /// Returns the blocks without a hash in the only group.
     pub(crate) fn unhashed_of_one(
         &self,
         py: Python<'_>,
@@ -91,15 +91,16 @@ impl<O: Owner> BlockLists<O> {
         })
     }
 
-    /// Returns the blocks of each group that have no hash.
+    /// Returns the blocks without a hash in each group.
     pub(crate) fn unhashed(&self, py: Python<'_>) -> PyResult<Vec<Vec<BlockId>>> {
         self.owner.cell().ask(py, |core| {
             self.groups.iter().map(|group| core.pool().blocks().unhashed(group.ids())).collect()
         })
     }
 
-    /// Returns the place of the first block of a group from `start` to before `end` that is not the
-    /// null block and, unless `or_hashed`, has no hash; else `end`.
+    /// Returns the position of the first block of a group in `start..end` that is not the null
+    /// block. Blocks that have a hash are skipped unless `or_hashed`. Returns `end` if no block is
+    /// found.
     pub(crate) fn first_unhashed(
         &self,
         py: Python<'_>,
@@ -129,7 +130,7 @@ impl<O: Owner> BlockLists<O> {
     }
 }
 
-/// Returns ids as lists; `None` for no block, where that is allowed.
+/// Returns ids as lists, or `None` for no block if that is allowed.
 pub(crate) fn lists_or_none<'py>(
     py: Python<'py>,
     groups: Vec<&GroupBlocks>,

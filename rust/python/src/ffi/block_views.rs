@@ -30,17 +30,17 @@ impl<O: Owner> BlockView<O> {
         })
     }
 
-    /// Returns how many tokens the block's hash covers.
+    /// Returns the number of tokens that the block's hash covers.
     pub(crate) fn hash_num_tokens(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         self.owner.cell().ask(py, |core| core.pool().blocks().hash_num_tokens(self.id))
     }
 
-    /// Returns whether both are views of one block.
+    /// Returns whether both are views of the same block.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && Arc::ptr_eq(&self.owner, &other.owner)
     }
 
-    /// Returns the id of a block; a `BlockError` unless it belongs to `owner`.
+    /// Returns the id of a block, or a `BlockError` unless it belongs to `owner`.
     pub(crate) fn id_at(&self, py: Python<'_>, owner: &Arc<O>) -> PyResult<BlockId> {
         match Arc::ptr_eq(&self.owner, owner) {
             true => Ok(self.id),

@@ -1,4 +1,4 @@
-//! Hashes of the host tier's keys. Like vLLM's tier it takes hashes of several lengths.
+//! Hashes of the host tier's keys. Like vLLM's tier, it accepts hashes of several lengths.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -8,12 +8,13 @@ use kvoxide_core::{BlockHash, CacheKey};
 use super::errors::hash_error;
 use super::hashes::{hash_of, key_of_known_len, packed_key, unpacked};
 
-/// The lengths of all hashes of a tier or a request. Only hashes that are all padded tell theirs.
+/// The lengths of all hashes of a tier or a request. A hash shows its own length only if it is
+/// padded. So the lengths are known exactly only if all hashes are padded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HashLengths {
-    /// Each has [`BlockHash::MAX_LEN`] bytes.
+    /// Each hash has [`BlockHash::MAX_LEN`] bytes.
     Longest,
-    /// Each has fewer.
+    /// Each hash has fewer bytes.
     Shorter,
 }
 
@@ -22,7 +23,7 @@ impl HashLengths {
         if len == BlockHash::MAX_LEN { Self::Longest } else { Self::Shorter }
     }
 
-    /// Returns the hash of these bytes. The first one sets the lengths.
+    /// Returns the hash of these bytes. The first hash sets the lengths.
     pub(crate) fn hash(
         py: Python<'_>,
         bytes: &[u8],
@@ -33,7 +34,7 @@ impl HashLengths {
         Ok(hash)
     }
 
-    /// Returns the key that is packed. The first one sets the lengths.
+    /// Returns the key from its packed form. The first key sets the lengths.
     pub(crate) fn key(
         packed: &Bound<'_, PyBytes>,
         lengths: &mut Option<Self>,
@@ -43,7 +44,7 @@ impl HashLengths {
         Ok(CacheKey { hash, group })
     }
 
-    /// Returns the key that is packed; `None` for one that cannot be among these.
+    /// Returns the key from its packed form; `None` if its length differs from the known lengths.
     pub(crate) fn known_key(
         packed: &Bound<'_, PyBytes>,
         lengths: Option<Self>,
@@ -51,7 +52,7 @@ impl HashLengths {
         key_of_known_len(packed, |len| Some(Self::of(len)) == lengths)
     }
 
-    /// Sets unknown lengths to these, or raises where they are others.
+    /// Sets unknown lengths to these lengths. Raises an error if the known lengths differ.
     pub(crate) fn agree(self, py: Python<'_>, lengths: &mut Option<Self>) -> PyResult<()> {
         let expected = *lengths.get_or_insert(self);
         if expected == self {

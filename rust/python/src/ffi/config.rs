@@ -67,7 +67,7 @@ impl PyConfig {
     }
 }
 
-/// Retention and recycling.
+/// Retention and recycling of blocks.
 #[pyclass(module = "kvoxide", name = "Policy", frozen, eq, from_py_object)]
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct PyPolicy {
@@ -172,7 +172,7 @@ impl PyPolicy {
     }
 }
 
-/// Values with their names in Python, the default first.
+/// Values with their names in Python. The default is first.
 type Named<T> = [(&'static str, T); 2];
 
 const RETENTIONS: Named<Retention> =

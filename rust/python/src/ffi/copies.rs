@@ -1,4 +1,4 @@
-//! Copies of blocks that the worker makes.
+//! Copies of blocks that the worker performs.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The exception types of kvoxide, and the exception that each error of the core becomes.
+//! The exception types of kvoxide, and the exception for each error of the core.
 
 use pyo3::exceptions::{
     PyAssertionError, PyAttributeError, PyException, PyKeyError, PyOverflowError, PyRuntimeError,
@@ -30,7 +30,7 @@ pub(crate) struct Exceptions {
 static EXCEPTIONS: PyOnceLock<Exceptions> = PyOnceLock::new();
 
 impl Exceptions {
-    /// Returns the exception types, which are made on first use.
+    /// Returns the exception types, which are created on first use.
     pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
         EXCEPTIONS.get_or_try_init(py, || Self::new(py))
     }
@@ -88,8 +88,8 @@ impl Exceptions {
     }
 }
 
-/// Returns a new exception type of this package. `KeyError` shows the `repr` of its message, so the
-/// message is shown as `Exception` shows it.
+/// Returns a new exception type of this package. `KeyError` shows the `repr` of its message. This
+/// type shows the message in the same way as `Exception`.
 fn new_type(py: Python<'_>, name: &str, bases: &[&Bound<'_, PyType>]) -> PyResult<Py<PyType>> {
     let dict = PyDict::new(py);
     dict.set_item("__module__", "kvoxide")?;
@@ -114,7 +114,7 @@ pub(crate) fn to_py(py: Python<'_>, error: &Error) -> PyErr {
     made(py, exception, error.to_string())
 }
 
-/// Turns the core's results into Python's.
+/// Converts the core's results into Python's results.
 pub(crate) trait IntoPyResult<T> {
     /// Returns the value, or the exception for the error.
     fn into_py(self, py: Python<'_>) -> PyResult<T>;
@@ -126,7 +126,7 @@ impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
     }
 }
 
-/// Returns the error of a call that comes while another one runs.
+/// Returns the error of a call that arrives while another call is running.
 #[cold]
 pub(crate) fn busy_error(py: Python<'_>, name: &str) -> PyErr {
     let message = format!(
@@ -186,8 +186,8 @@ pub(crate) fn hash_error(py: Python<'_>, message: String) -> PyErr {
     to_py(py, &Error::BlockHash(message))
 }
 
-/// Returns `refusal()` for a value of a wrong type or size; an error that the value's own code
-/// raised is returned as it is.
+/// Returns `refusal()` for a value of a wrong type or size. An error that the value's own code
+/// raised is returned unchanged.
 pub(crate) fn or_raised(error: PyErr, py: Python<'_>, refusal: impl FnOnce() -> PyErr) -> PyErr {
     let is_of_value = error.is_instance_of::<PyTypeError>(py)
         || error.is_instance_of::<PyOverflowError>(py)

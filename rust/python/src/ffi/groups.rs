@@ -91,7 +91,7 @@ impl PyGroupSpec {
         Ok(sizes)
     }
 
-    /// Returns a size by its name: the sizes that kinds declare are attributes of every group.
+    /// Returns a size by its name. The sizes that kinds declare are attributes of every group.
     fn __getattr__(&self, name: &str) -> PyResult<Option<usize>> {
         let size = Size::named(name).ok_or_else(|| {
             let message = format!("'kvoxide.KVCacheGroupSpec' object has no attribute '{name}'");
@@ -128,7 +128,7 @@ impl PyGroupSpec {
     }
 }
 
-/// Returns a size and its tokens; `None` for Python's None.
+/// Returns a size and its number of tokens; `None` for Python's None.
 fn named_size(
     name: &Bound<'_, PyAny>,
     value: &Bound<'_, PyAny>,
@@ -140,7 +140,7 @@ fn named_size(
         ))
     })?;
     let tokens: Option<i64> = value.extract().inspect_err(|error: &PyErr| {
-        // As every other argument of a wrong type is named.
+        // The note names the argument, as for every other argument of a wrong type.
         let _ = error.add_note(py, format!("while processing '{name}'"));
     })?;
     tokens.map(|tokens| Ok((known, size(py, &name, tokens)?))).transpose()

@@ -1,7 +1,7 @@
-//! The cell through which every call of a manager or a tier reaches its state: one call at a time, and no
-//! panic leaves it. After a panic, or once an invariant is found broken, the cell is poisoned and
-//! refuses every call, because serving with wrong blocks would be worse than not serving. A cell
-//! whose state was handed to another implementation is retired and refuses every call too.
+//! The cell through which every call of a manager or a tier accesses its state. It runs one call at
+//! a time, and no panic leaves it. After a panic, or once an invariant is broken, the cell is
+//! poisoned and refuses every call. Serving with wrong blocks would be worse than not serving. If
+//! another implementation has taken over the state, the cell is retired and refuses every call too.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -12,7 +12,7 @@ use super::panics::caught;
 
 /// State that a [`GuardedCell`] can hold.
 pub(crate) trait CheckedState {
-    /// What messages call the holder of the state.
+    /// The name of the state's holder in messages.
     const NAME: &'static str = "manager";
 
     /// Checks the state after a call that may have changed it. An error poisons the cell.
@@ -28,11 +28,11 @@ pub(crate) struct GuardedCell<T> {
     refusal: OnceLock<Refusal>,
 }
 
-/// Why a cell refuses every call.
+/// The reason why a cell refuses every call.
 enum Refusal {
-    /// Its state cannot be trusted.
+    /// The state cannot be trusted.
     Poisoned(String),
-    /// Another implementation continues with its state.
+    /// Another implementation continues with the state.
     Retired,
 }
 
@@ -69,8 +69,8 @@ impl<T: CheckedState> GuardedCell<T> {
         })
     }
 
-    /// Runs one of several changes that only together leave a valid state: invariants are not
-    /// checked after it.
+    /// Runs one of several changes that only together leave a valid state. Therefore invariants are
+    /// not checked after it.
     #[inline]
     pub(crate) fn edit<R>(
         &self,
@@ -91,14 +91,15 @@ impl<T: CheckedState> GuardedCell<T> {
         if let Some(refusal) = self.refusal.get() {
             return Err(refusal.error(py, T::NAME));
         }
-        // Never waits: the call inside may be this thread's own, or wait for this thread's GIL.
+        // This never waits: the running call may be this thread's own, or wait for this thread's
+        // GIL.
         let Ok(mut state) = self.state.try_lock() else { return Err(busy_error(py, T::NAME)) };
         caught(|| call(&mut state))
             .unwrap_or_else(|report| Err(self.poison(py, format!("{name} {report}"))))
     }
 
-    /// Returns the object that a change made for Python. If making it failed, its blocks would have
-    /// no owner, so the cell is poisoned.
+    /// Returns the object that a change created for Python. If its creation failed, the blocks
+    /// would have no owner, so the cell is poisoned.
     pub(crate) fn handed_out<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
         made.map_err(|error| {
             let poisoned = self.poison(py, format!("what a call hands out was lost ({error})"));

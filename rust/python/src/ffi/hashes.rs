@@ -1,4 +1,4 @@
-//! Block hashes and keys, which are bytes in Python.
+//! Block hashes and keys, as bytes in Python.
 
 use numpy::{PyReadonlyArray2, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use super::errors::{block_error, config_error, hash_error, or_raised, request_er
 #[derive(Default)]
 pub(crate) struct Hashes {
     pub(crate) hashes: Vec<BlockHash>,
-    /// Bytes of each; 0 if there is none.
+    /// The number of bytes of each hash; 0 if there is none.
     pub(crate) hash_len: usize,
 }
 
@@ -67,14 +67,14 @@ impl Hashes {
     }
 }
 
-/// Returns the hash of bytes, which can be too many or none.
+/// Returns the hash of bytes. The number of bytes can be too large, or 0.
 pub(super) fn hash_of(py: Python<'_>, bytes: &[u8]) -> PyResult<BlockHash> {
     BlockHash::from_slice(bytes).ok_or_else(|| {
         hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", bytes.len()))
     })
 }
 
-/// Returns a hash as the bytes that it was made from.
+/// Returns a hash as the bytes from which it was created.
 pub(crate) fn hash_bytes<'py>(
     py: Python<'py>,
     hash: &BlockHash,
@@ -83,8 +83,8 @@ pub(crate) fn hash_bytes<'py>(
     PyBytes::new(py, &hash.to_bytes()[..hash_len])
 }
 
-/// Returns a hash from bytes. Its length must be that of the manager's hashes, which the first hash
-/// sets.
+/// Returns a hash from bytes. It must be as long as the manager's hashes. The first hash sets this
+/// length.
 pub(crate) fn block_hash(
     value: &Bound<'_, PyAny>,
     hash_len: &mut Option<usize>,
@@ -109,8 +109,8 @@ fn hash_of_len(py: Python<'_>, bytes: &[u8], hash_len: &mut Option<usize>) -> Py
     }
 }
 
-/// Returns a hash to look up; `None` for one of another length than the manager's hashes, which no
-/// block has.
+/// Returns a hash to look up; `None` if its length differs from the manager's hashes, since no
+/// block has such a hash.
 pub(crate) fn known_hash(
     value: &Bound<'_, PyAny>,
     hash_len: Option<usize>,
@@ -119,7 +119,7 @@ pub(crate) fn known_hash(
     Ok(BlockHash::from_slice(bytes).filter(|_| Some(bytes.len()) == hash_len))
 }
 
-/// Returns a key as vLLM packs it: hash, then the group in 4 bytes, big-endian.
+/// Returns a key in vLLM's packed form: the hash, then the group in 4 bytes, big-endian.
 pub(crate) fn packed_key<'py>(
     py: Python<'py>,
     key: &CacheKey,
@@ -131,8 +131,8 @@ pub(crate) fn packed_key<'py>(
     PyBytes::new(py, &bytes[..hash_len + 4])
 }
 
-/// Returns a key from its packed form; its hash must have the length of the manager's hashes, which
-/// the first one sets.
+/// Returns a key from its packed form. Its hash must be as long as the manager's hashes. The first
+/// hash sets this length.
 pub(crate) fn unpacked_key(
     packed: &Bound<'_, PyBytes>,
     hash_len: &mut Option<usize>,
@@ -142,8 +142,8 @@ pub(crate) fn unpacked_key(
     Ok(CacheKey { hash, group })
 }
 
-/// Returns a key to look up; `None` if its hash has another length than the manager's, which no
-/// block has.
+/// Returns a key to look up; `None` if the length of its hash differs from the manager's hashes,
+/// since no block has such a key.
 pub(crate) fn known_key(
     packed: &Bound<'_, PyBytes>,
     hash_len: Option<usize>,

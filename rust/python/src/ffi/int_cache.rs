@@ -1,7 +1,7 @@
-//! Lists of block ids. Ids recur, so their Python ints are made once and kept.
+//! Lists of block ids. Ids recur, so their Python ints are created once and kept.
 //!
-//! Blocks that are allocated together mostly form runs of consecutive ids. Python copies a part of
-//! a list several times as fast as a list is built from single ints.
+//! Blocks that are allocated together usually form runs of consecutive ids. Python copies a part of
+//! a list several times as fast as it builds a list from single ints.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -9,17 +9,17 @@ use pyo3::types::{PyList, PyListMethods, PySequenceMethods, PySlice};
 
 use kvoxide_core::{Part, Parts};
 
-/// Length of the first range of kept ints; each further range is twice as long.
+/// The length of the first range of kept ints. Each further range is twice as long.
 const FIRST_RANGE: usize = 1 << 12;
-/// Length of the last range. Larger numbers get new ints: 48 bytes for each of millions of blocks
-/// would be nearly what the pool itself takes.
+/// The number of ranges. Larger numbers get new ints: 48 bytes for each of millions of blocks would
+/// be almost as large as the pool itself.
 const NUM_RANGES: usize = 7;
 
-/// Up to this length, new ints are as fast: the allocator returns memory that is still in the CPU's
-/// cache.
+/// Below this length, new ints are as fast, because the allocator returns memory that is still in
+/// the CPU's cache.
 const FEW: usize = 1 << 6;
 
-/// Shortest run that is copied as a part of a list.
+/// The length of the shortest run that is copied as a part of a list.
 const LONG_ROW: usize = 1 << 6;
 
 static RANGES: [PyOnceLock<Range>; NUM_RANGES] = [const { PyOnceLock::new() }; NUM_RANGES];
@@ -59,7 +59,7 @@ impl Range {
         RANGES[index].get_or_try_init(py, || Self::new(py, index))
     }
 
-    /// Returns a range with the ints of the one before it, and as many more.
+    /// Returns a range with the ints of the previous range, and the same number of further ints.
     fn new(py: Python<'_>, index: usize) -> PyResult<Self> {
         let list = match index.checked_sub(1) {
             None => PyList::new(py, 0..FIRST_RANGE)?,
@@ -87,7 +87,7 @@ impl Range {
         let list = self.list.bind(py);
         match *run {
             [first, .., last] if last < first => {
-                // The end of a slice that goes down to 0 lies before the start of the list.
+                // A slice that goes down to 0 ends before the start of the list.
                 let stop = if last == 0 { -(list.len() as isize) - 1 } else { last as isize - 1 };
                 let part = list.as_any().get_item(PySlice::new(py, first as isize, stop, -1))?;
                 Ok(part.cast_into()?)

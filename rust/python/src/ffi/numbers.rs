@@ -4,12 +4,12 @@ use pyo3::prelude::*;
 
 use super::errors::{config_error, request_error};
 
-/// Returns a count of tokens or blocks; a `RequestError` if it is negative.
+/// Returns a number of tokens or blocks; a `RequestError` if it is negative.
 pub(crate) fn count(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     not_negative(name, value).map_err(|message| request_error(py, message))
 }
 
-/// Returns a size of a configuration; a `ConfigError` if it is negative.
+/// Returns a size in a configuration; a `ConfigError` if it is negative.
 pub(crate) fn size(py: Python<'_>, name: &str, value: i64) -> PyResult<usize> {
     not_negative(name, value).map_err(|message| config_error(py, message))
 }
@@ -28,7 +28,8 @@ pub(crate) fn not_negative(name: &str, value: i64) -> Result<usize, String> {
     usize::try_from(value).map_err(|_| format!("{name} is {value}; it must not be negative"))
 }
 
-/// Returns a place in a sequence; negative ones count from the end. `None` outside of it.
+/// Returns a position in a sequence; `None` if it is out of range. Negative positions count from
+/// the end.
 pub(crate) fn place(index: isize, len: usize) -> Option<usize> {
     let from_start = if index < 0 { index.checked_add_unsigned(len)? } else { index };
     usize::try_from(from_start).ok().filter(|&place| place < len)

@@ -1,5 +1,5 @@
-//! The traits that both managers implement, for the code that they share: where the core is, how its
-//! errors and its blocks look in Python, and which names its requests have.
+//! The traits that both managers implement, for their common code. They define where the core is,
+//! which Python objects its errors and blocks become, and which names its requests have.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::guarded_cell::{CheckedState, GuardedCell};
 pub(crate) trait WithCore: CheckedState {
     fn core(&self) -> &Manager;
     fn core_mut(&mut self) -> &mut Manager;
-    /// Returns how many bytes block hashes have; 0 before the first hash.
+    /// Returns the number of bytes of block hashes; 0 before the first hash.
     fn hash_len(&self) -> usize;
-    /// Runs a call that may change the core and is about no request. An error becomes the exception
-    /// that callers of this manager expect.
+    /// Runs a call that may change the core and does not concern a request. An error becomes the
+    /// exception that callers of this manager expect.
     fn call<T>(
         &mut self,
         py: Python<'_>,
@@ -31,7 +31,7 @@ pub(crate) trait WithCore: CheckedState {
     fn digest(&self) -> [u8; 32];
 }
 
-/// An owner of blocks: the cell with the core, which all views of its blocks share.
+/// An owner of blocks: the cell with the core. All views of its blocks share the cell.
 pub(crate) trait Owner: Sized {
     type State: WithCore;
 
@@ -42,10 +42,10 @@ pub(crate) trait Owner: Sized {
         py: Python<'py>,
         ids: impl IntoIterator<Item = BlockId>,
     ) -> PyResult<Bound<'py, PyList>>;
-    /// Returns the ids of Python's objects; an error unless all are blocks of this owner.
+    /// Returns the ids of Python's objects, or an error unless all are blocks of this owner.
     fn ids_of(self: &Arc<Self>, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>>;
 
-    /// Returns Python's objects for blocks to which the caller has a reference from now on.
+    /// Returns Python's objects for blocks. The caller has a reference to each block from now on.
     fn hand_out<'py>(
         self: &Arc<Self>,
         py: Python<'py>,
@@ -56,7 +56,7 @@ pub(crate) trait Owner: Sized {
 }
 
 impl<S: WithCore> GuardedCell<S> {
-    /// Runs a question that the core can answer in every state.
+    /// Runs a query that the core can answer in every state.
     #[inline]
     pub(crate) fn ask<R>(
         &self,

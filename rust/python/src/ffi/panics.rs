@@ -1,4 +1,4 @@
-//! Panics become error messages.
+//! Converts panics into error messages.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -16,13 +16,13 @@ thread_local! {
     static LAST: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Sets a hook that keeps a panic's message and place and prints both in one line; with
-/// `RUST_BACKTRACE` set, also the backtrace. Other modules that are written in Rust have hooks of
-/// their own.
+/// Sets a hook that keeps a panic's message and location and prints both in one line. With
+/// `RUST_BACKTRACE` set, it also prints the backtrace. Other modules that are written in Rust have
+/// their own hooks.
 pub(crate) fn keep_reports() {
     set_hook(Box::new(|panic| {
         let line = panic.to_string().replace('\n', " ");
-        // Not `eprintln`, which panics where stderr is closed.
+        // `eprintln` is not used, because it panics if stderr is closed.
         let mut stderr = std::io::stderr();
         let _ = writeln!(stderr, "kvoxide {line}");
         let trace = Backtrace::capture();
@@ -33,14 +33,14 @@ pub(crate) fn keep_reports() {
     }));
 }
 
-/// Returns the result of a call, or the message of its panic. After a panic the state that the call
-/// was changing is unknown and must not be used again.
+/// Returns the result of a call, or the message of its panic. After a panic, the state that the
+/// call was changing is unknown and must not be used again.
 #[inline]
 pub(crate) fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(report)
 }
 
-/// Returns the result of a call that changes nothing; a panic becomes an `InternalError`.
+/// Returns the result of a call that changes nothing. A panic becomes an `InternalError`.
 #[inline]
 pub(crate) fn contained<R>(py: Python<'_>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     caught(call).unwrap_or_else(|report| Err(to_py(py, &Error::Internal(report))))

@@ -1,5 +1,5 @@
-//! Pickling: objects that Python describes as the arguments that make
-//! them again, objects of a replay as bytes.
+//! Pickling. Python describes most objects by the arguments that create them again. Objects of a
+//! replay are described as bytes.
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyType};
@@ -12,13 +12,13 @@ use kvoxide_replay::packed::{pack, unpack};
 use super::errors::{Exceptions, to_py};
 use super::panics::contained;
 
-/// What `__getnewargs_ex__` returns.
+/// The result of `__getnewargs_ex__`.
 pub(crate) type NewArgs<'py, P> = (P, Bound<'py, PyDict>);
 
-/// What `__reduce__` returns: the class method that reads bytes, and the bytes.
+/// The result of `__reduce__`: the class method that reads bytes, and the bytes.
 pub(crate) type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>,));
 
-/// Returns the arguments that make an object again.
+/// Returns the arguments that create an object again.
 pub(crate) fn new_args<'py, P, const N: usize>(
     py: Python<'py>,
     positional: P,
@@ -39,7 +39,7 @@ pub(crate) fn reduced<'py, T: Serialize>(
     Ok((class.getattr("_from_bytes")?, (PyBytes::new(py, &bytes),)))
 }
 
-/// Returns the value from the bytes that [`reduced`] made.
+/// Returns the value from the bytes that [`reduced`] returned.
 pub(crate) fn restored<T: DeserializeOwned>(
     py: Python<'_>,
     kind: &'static str,

@@ -1,5 +1,5 @@
-//! Methods that the classes of both managers have, written once for each of them. Where the managers
-//! differ, these methods ask [`Owner`](super::Owner) and [`WithCore`](super::WithCore).
+//! Methods that the classes of both managers have, written once for both. Where the managers
+//! differ, these methods use [`Owner`](super::Owner) and [`WithCore`](super::WithCore).
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -45,8 +45,8 @@ macro_rules! manager_methods {
                 })
             }
 
-            /// Returns the copies, and the blocks at both their ends, whose references the caller
-            /// releases once the copies are done.
+            /// Returns the copies, and the blocks at both of their ends. The caller releases the
+            /// references to these blocks once the copies are done.
             fn take_kv_cache_block_copies<'py>(
                 &self,
                 py: Python<'py>,
@@ -96,8 +96,8 @@ macro_rules! manager_methods {
                 self.$owner.cell().read(py, |state| Ok(PyBytes::new(py, &state.digest())))
             }
 
-            /// Panics with a block in use that no request has. It is part of the module because a
-            /// separate build would test another module than the one that ships.
+            /// Panics while a block is in use that no request has. It is part of the module because
+            /// a separate build would test another module than the released one.
             fn _panic_for_tests(&self, py: Python<'_>) -> PyResult<()> {
                 self.$owner.cell().change(py, "_panic_for_tests", |state| {
                     crate::ffi::panic_midway(state.core_mut())
@@ -160,7 +160,7 @@ macro_rules! pool_methods {
 }
 pub(crate) use pool_methods;
 
-/// Gives a class that has a [`BlockView`](super::BlockView) what makes views equal.
+/// Gives a class that has a [`BlockView`](super::BlockView) the methods that compare views.
 macro_rules! view_methods {
     ($class:ident) => {
         #[pymethods]
@@ -181,7 +181,7 @@ macro_rules! view_methods {
 }
 pub(crate) use view_methods;
 
-/// Gives a class that has [`BlockLists`](super::BlockLists) their ids.
+/// Gives a class that has [`BlockLists`](super::BlockLists) the methods that return their ids.
 macro_rules! list_methods {
     ($class:ident) => {
         #[pymethods]
@@ -250,8 +250,8 @@ pub(crate) fn held_blocks(held: &RequestBlocks) -> Vec<GroupBlocks> {
     held.groups.iter().map(|group| group.blocks.clone()).collect()
 }
 
-/// Returns the block of each group that serves a hash; `None` unless every group has one, and for a
-/// value that cannot be a hash of this manager.
+/// Returns the block of each group that serves a hash. Returns `None` unless every group has one,
+/// and for a value that cannot be a hash of this manager.
 pub(crate) fn found(
     core: &Manager,
     hash: Option<BlockHash>,

@@ -37,7 +37,7 @@ pub(crate) fn token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         .map_err(|error| or_raised(error, value.py(), || name_bad_token(value)))
 }
 
-/// Returns the error that names the first element of a sequence that is no token id.
+/// Returns the error that names the first element of a sequence that is not a token id.
 fn name_bad_token(value: &Bound<'_, PyAny>) -> PyErr {
     let mut elements = value.try_iter().into_iter().flatten().flatten();
     match elements.find(|token| token.extract::<i64>().is_err()) {

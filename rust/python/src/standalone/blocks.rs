@@ -1,4 +1,4 @@
-//! Views of blocks, and lists of blocks that stay ids until Python asks for objects.
+//! Views of blocks, and lists of blocks that remain ids until Python asks for objects.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Checks of arguments before the core is called: bad input that the core could not
-//! tell from good input, and that vLLM's scheduler never gives.
+//! Checks of arguments before the core is called. They find bad input that the core could not
+//! distinguish from good input, and that vLLM's scheduler never passes.
 
 use pyo3::prelude::*;
 
@@ -62,7 +62,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the number of a request; an `UnknownRequestError` unless it has blocks.
+    /// Returns the number of a request, or an `UnknownRequestError` unless it has blocks.
     pub(super) fn held(&self, py: Python<'_>, request: &PyRequest) -> PyResult<RequestId> {
         self.check_request(py, request)?;
         self.request_id(py, &request.request_id)
@@ -118,17 +118,17 @@ impl State {
         Err(request_error(py, message))
     }
 
-    /// Checks that the blocks of a hit cover as many tokens as the caller says.
+    /// Checks that the blocks of a hit cover the number of tokens that the caller gives.
     fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
-        // A connector that brings a suffix brings the states of its start too, so that the hits of
-        // other groups may end before that of full attention.
+        // A connector that loads a suffix also loads the states at its start. Therefore the hits of
+        // other groups may end before the hit of full attention.
         let may_lag = args.num_external_computed_tokens > 0
             && self.core.groups().iter().any(|group| group.is_state);
         let groups = self.core.groups().iter();
         for (i, group) in groups.enumerate().filter(|(_, group)| group.is_cacheable) {
             let blocks = args.new_computed_blocks.get(i).map_or(0, GroupBlocks::len);
             let covered = blocks * group.block_size;
-            // A hit may end inside a block where the manager has such hits.
+            // A hit may end inside a block if the manager has such hits.
             let needed = match group.has_partial_hits {
                 true => args.num_new_computed_tokens.div_ceil(group.block_size),
                 false => args.num_new_computed_tokens / group.block_size,

@@ -1,4 +1,4 @@
-//! KV cache events, with the fields that vLLM gives them.
+//! KV cache events, with vLLM's fields.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -118,14 +118,15 @@ impl Stored {
     }
 }
 
-/// Returns a block's extra keys as events show them: the adapter's name and the salt without their
-/// tuples.
+/// Returns a block's extra keys in the form of events: the adapter's name and the salt without
+/// their tuples.
 fn untagged(request: &PyRequest, start_token: usize) -> Vec<String> {
     let keys = request.extra_keys.of_block(start_token);
     keys.into_iter().map(|key| key[1].to_owned()).collect()
 }
 
-/// Returns one tuple for each block, None where a block has no extra keys; None for no block.
+/// Returns one tuple for each block, or None for a block without extra keys. Returns None for no
+/// block.
 fn extra_key_list(py: Python<'_>, keys: Vec<Vec<String>>) -> PyResult<Option<Py<PyList>>> {
     if keys.is_empty() {
         return Ok(None);

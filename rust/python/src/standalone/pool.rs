@@ -15,7 +15,7 @@ use crate::ffi::{
     Hashes, Owner, WithCore, block_error, found, id_array, or_raised, place, pool_methods,
 };
 
-/// The blocks behind a manager.
+/// The block pool of a manager.
 #[pyclass(module = "kvoxide", name = "BlockPool", frozen)]
 pub(crate) struct PyBlockPool {
     pub(super) cell: Arc<StateCell>,
@@ -83,7 +83,7 @@ impl PyBlockPool {
     }
 }
 
-/// Every block of a pool; views are made on access.
+/// Every block of a pool. Views are created on access.
 #[pyclass(module = "kvoxide", frozen, sequence)]
 struct BlockSequence {
     cell: Arc<StateCell>,
@@ -125,7 +125,7 @@ pub(super) fn evict_blocks(cell: &StateCell, block_ids: &Bound<'_, PyAny>) -> Py
     cell.change(py, "evict_blocks", |state| state.change(py, None, |core| core.evict_blocks(&ids)))
 }
 
-/// The events since the last call.
+/// Returns the events since the last call.
 pub(super) fn take_events<'py>(cell: &StateCell, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
     cell.change(py, "take_events", |state| cell.handed_out(py, state.take_events(py)))
 }

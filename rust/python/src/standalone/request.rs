@@ -251,7 +251,7 @@ fn is_full_report_mode(py: Python<'_>, mode: &str) -> PyResult<bool> {
     }
 }
 
-/// The prompt of a new request: its tokens, or only their number.
+/// The prompt of a new request: its tokens, or only the number of tokens.
 struct Prompt {
     token_ids: Vec<i64>,
     num_tokens: usize,

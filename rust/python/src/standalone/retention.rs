@@ -1,4 +1,4 @@
-//! The retention that a request asks for its blocks.
+//! The retention that a request asks for.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! The state of the standalone manager: the core, and data that only Python asks for.
+//! The state of the standalone manager: the core, and data that only Python uses.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(super) stats: Option<PrefixCacheStats>,
     pub(super) num_hash_lookahead_tokens: usize,
     pub(super) events: Vec<PendingEvent>,
-    /// Retention that requests with blocks asked for.
+    /// The retention that requests with blocks asked for.
     pub(super) priorities: HashMap<RequestId, RetentionPriority>,
     pub(super) clock: Clock,
 }
@@ -118,7 +118,7 @@ impl State {
         PyList::new(py, events.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Stores the length of hashes, which the first hashed request sets.
+    /// Stores the length of hashes. The first request with hashes sets this length.
     pub(super) fn adopt_hash_len(&mut self, request: &PyRequest) {
         if self.hash_len.is_none() && !request.hashes.is_empty() {
             self.hash_len = Some(request.hash_len);

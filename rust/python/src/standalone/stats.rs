@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-/// Look-ups since the last report.
+/// The look-ups since the last report.
 #[pyclass(module = "kvoxide", get_all, set_all, eq, skip_from_py_object)]
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct PrefixCacheStats {
@@ -16,7 +16,7 @@ pub(crate) struct PrefixCacheStats {
 }
 
 impl PrefixCacheStats {
-    /// Counts one look-up; look-ups of preempted requests are counted apart.
+    /// Counts one look-up. Look-ups of preempted requests are counted separately.
     pub(super) fn record(&mut self, num_tokens: usize, num_hits: usize, preempted: bool) {
         let (requests, queries, hits) = match preempted {
             true => (

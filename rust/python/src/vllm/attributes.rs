@@ -1,5 +1,5 @@
-//! Reads the attributes of a request: from its `__dict__` where its class allows that,
-//! which gives the same values as the object in a third of the time.
+//! Reads the attributes of a request. It reads them from the `__dict__` if the request's class
+//! allows that. This gives the same values as the object in a third of the time.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use crate::ffi::MadeChain;
 
-/// Attributes that calls read, besides the number of tokens.
+/// The attributes that calls read in addition to the number of tokens.
 const NAMES: [&str; 8] = [
     "request_id",
     "status",
@@ -22,7 +22,7 @@ const NAMES: [&str; 8] = [
 /// A property that returns the length of a list: the property object, and the list's name.
 pub(super) type ListLength = (Py<PyAny>, Py<PyString>);
 
-/// Makes readers of requests, and keeps how the class of the last request is read.
+/// Creates readers of requests, and stores how the class of the last request is read.
 pub(super) struct Requests {
     num_tokens: Option<ListLength>,
     last: Option<Class>,
@@ -30,14 +30,15 @@ pub(super) struct Requests {
 
 struct Class {
     class: Py<PyType>,
-    /// Whether the `__dict__` of an instance has its attributes.
+    /// Whether the `__dict__` of an instance holds all of these attributes.
     has_plain_attributes: bool,
     /// The list whose length `num_tokens` returns.
     token_list: Option<Py<PyString>>,
 }
 
 impl Requests {
-    /// `num_tokens` is the property of that name whose value is the length of a list.
+    /// Creates the readers. `num_tokens` is the property of that name whose value is the length of
+    /// a list.
     pub(super) fn new(num_tokens: Option<ListLength>) -> Self {
         Self { num_tokens, last: None }
     }
@@ -114,7 +115,8 @@ impl<'py> Reader<'_, 'py> {
         self.get(name)?.extract()
     }
 
-    /// Returns what is known of the request's list of hashes if kvoxide's hasher made all of them.
+    /// Returns the properties of the request's list of hashes if kvoxide's hasher created all of
+    /// them.
     pub(super) fn made_chain(&self, list: &Bound<'py, PyList>) -> Option<MadeChain> {
         MadeChain::of(self.attributes.as_ref()?, list)
     }

@@ -1,5 +1,5 @@
-//! A block as vLLM's code sees it: a view that is made on demand and passes writes on to the engine,
-//! or to vLLM's own block once that has the state.
+//! A block as vLLM's code sees it: a view that is created on demand. It passes writes to the
+//! engine, or to vLLM's own block once that block has the state.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl VllmBlock {
         Arc::ptr_eq(&self.view.owner, engine)
     }
 
-    /// Returns the id of a block; an error unless it belongs to an engine.
+    /// Returns the id of a block, or an error unless it belongs to an engine.
     pub(super) fn id_at(&self, py: Python<'_>, engine: &Arc<Engine>) -> PyResult<BlockId> {
         self.view.id_at(py, engine)
     }
@@ -63,14 +63,14 @@ impl VllmBlock {
         &self.view.owner.cell
     }
 
-    /// Returns an attribute of vLLM's object, once it has the state of this block.
+    /// Returns an attribute of vLLM's object, once that object has the state of this block.
     #[inline]
     fn of_twin<'py>(&self, name: &Bound<'py, PyString>) -> Option<PyResult<Bound<'py, PyAny>>> {
         let twin = self.view.owner.twin(name.py(), self.view.id)?;
         Some(twin.getattr(name))
     }
 
-    /// Writes an attribute that the engine does not serve, to vLLM's object.
+    /// Writes an attribute that the engine does not support to vLLM's object.
     fn write_twin(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let Self { view, .. } = self;
         let twin =
@@ -145,7 +145,7 @@ pub(super) fn queued<'py>(
 
 #[pymethods]
 impl VllmBlock {
-    /// Returns vLLM's class, so that `isinstance` accepts a view as one of its blocks.
+    /// Returns vLLM's class, so that `isinstance` accepts a view as one of vLLM's blocks.
     #[getter(__class__)]
     fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         class_of_blocks(slf.py(), || slf.get_type())
@@ -156,7 +156,7 @@ impl VllmBlock {
         if let Some(count) = self.of_twin(intern!(py, "ref_cnt")) {
             return count?.extract();
         }
-        // That of the null block may be below zero.
+        // The count of the null block may be below zero.
         self.cell().ask(py, |core| core.pool().ref_count(self.view.id))
     }
 
@@ -300,7 +300,7 @@ pub(super) fn class_of_blocks<'py>(
     class_in_vllm(py, &CLASS, ("vllm.v1.core.kv_cache_utils", "KVCacheBlock"), own)
 }
 
-/// Returns a class of a module of vLLM's if that is loaded, else `own`.
+/// Returns a class of a vLLM module if the module is loaded, else `own`.
 pub(super) fn class_in_vllm<'py>(
     py: Python<'py>,
     known: &PyOnceLock<Py<PyAny>>,

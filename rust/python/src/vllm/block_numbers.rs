@@ -1,4 +1,4 @@
-//! Numbers that replace the block hashes of a server's requests in a recording.
+//! Replaces the block hashes of a server's requests in a recording by numbers.
 
 use std::fmt::Write;
 use std::hash::BuildHasher;
@@ -14,9 +14,9 @@ use crate::ffi::contained;
 /// Capacity of a map of 2^22 places, which takes 72 MB.
 const PER_GENERATION: usize = 3_670_016;
 
-/// Numbers hashes in the order in which they first appear. Of a hash it keeps 64 bits, mixed with
-/// a secret of this process. It keeps the hashes that were seen last: at least
-/// `per_generation` of them, at most twice as many.
+/// Numbers hashes in the order in which they first appear. For each hash it keeps 64 bits, mixed
+/// with a secret of this process. It keeps the hashes that were seen last: at least
+/// `per_generation`, and at most twice this number.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockNumbers")]
 pub(crate) struct VllmBlockNumbers {
     mixer: RandomState,
@@ -65,8 +65,8 @@ impl VllmBlockNumbers {
 }
 
 impl VllmBlockNumbers {
-    /// Returns the numbers of the blocks of a prompt and of the blocks behind it, as JSON. Blocks
-    /// of the prompt that have no hash get numbers that nothing else has.
+    /// Returns the numbers of the blocks of a prompt and of the blocks after it, as JSON. Blocks of
+    /// the prompt without a hash get unique numbers.
     fn number(&mut self, hashes: &[u64], num_prompt: usize) -> (String, String) {
         let mut numbers: Vec<u64> = hashes.iter().map(|&hash| self.number_of(hash)).collect();
         while numbers.len() < num_prompt {

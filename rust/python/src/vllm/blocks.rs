@@ -1,4 +1,4 @@
-//! Blocks of all groups as vLLM's code sees them: ids until Python asks for objects.
+//! Blocks of all groups as vLLM's code sees them. They are ids until Python asks for objects.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::ffi::{BlockLists, Owner, contained, id_array, list_methods, place};
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
 pub(crate) struct VllmBlocks {
     lists: BlockLists<Engine>,
-    /// Whether a caller made it, so that it is not the one object for no
-    /// blocks, even if it has none.
+    /// Whether a caller created it. Then it is not the one object for no blocks, even if it has
+    /// none.
     is_made_by_caller: bool,
     /// The lists of views, once Python has asked for them.
     views: PyOnceLock<Py<PyTuple>>,
-    /// For the tables of a request, the dictionaries that have its lists.
+    /// For the tables of a request: the dictionaries that have its lists.
     held: Option<Held>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Held {
 }
 
 impl VllmBlocks {
-    /// Returns blocks that the engine made.
+    /// Returns blocks from the engine.
     pub(super) fn new(lists: BlockLists<Engine>) -> Self {
         Self { lists, is_made_by_caller: false, views: PyOnceLock::new(), held: None }
     }
@@ -69,7 +69,7 @@ impl VllmBlocks {
         })
     }
 
-    /// Returns the blocks of these whose objects in vLLM have no hash.
+    /// Returns the blocks among `ids` whose objects in vLLM have no hash.
     fn unhashed_twins(
         &self,
         py: Python<'_>,
@@ -89,12 +89,12 @@ impl VllmBlocks {
         Ok(unhashed)
     }
 
-    /// Returns the ids of all groups, but those of leading null blocks.
+    /// Returns the ids of all groups, except for leading null blocks.
     pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.lists.groups.iter().flat_map(|group| group.ids()).copied()
     }
 
-    /// Returns the groups with these ids, which count from the end if negative.
+    /// Returns the groups with these ids. Negative ids count from the end.
     fn selected(
         &self,
         _: Python<'_>,
@@ -119,7 +119,7 @@ impl Held {
         engine.cell.read(py, |state| Ok(state.id_of(name) == Some(self.request)))
     }
 
-    /// Returns the lists that the dictionaries have.
+    /// Returns the lists in the dictionaries.
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let tables = self.tables.bind(py).iter();
         let rows = tables.map(|table| table.get_item(&self.name)).collect::<PyResult<Vec<_>>>()?;
@@ -129,7 +129,7 @@ impl Held {
 
 #[pymethods]
 impl VllmBlocks {
-    /// Returns vLLM's class, so that `isinstance` accepts it as one of vLLM's results.
+    /// Returns vLLM's class, so that `isinstance` accepts the object as one of vLLM's results.
     #[getter(__class__)]
     fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -137,8 +137,8 @@ impl VllmBlocks {
         class_in_vllm(slf.py(), &CLASS, name, || slf.get_type())
     }
 
-    /// Returns a tuple of lists of block views; without any block a tuple of empty tuples, as in
-    /// vLLM.
+    /// Returns a tuple of lists of block views. Without any block, it returns a tuple of empty
+    /// tuples, as in vLLM.
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let made = self.views.get_or_try_init(py, || self.list_views(py).map(Bound::unbind))?;
@@ -212,7 +212,7 @@ impl VllmBlocks {
         Ok(Self::of_caller(self.lists.joined(&more)))
     }
 
-    /// Returns whether the other object has equal blocks; it may be of vLLM's own class.
+    /// Returns whether the other object has equal blocks. It may be of vLLM's own class.
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         if let Ok(other) = other.cast::<Self>() {
             return Ok(self.lists.is_same(&other.get().lists));
@@ -238,15 +238,15 @@ impl Engine {
     }
 }
 
-/// Returns whether these blocks mean that there was no hit. vLLM decides that by the identity of
-/// the object that its manager returns where there is no block.
+/// Returns whether these blocks mean that there was no hit. vLLM decides this by the identity of
+/// the object that its manager returns if there is no block.
 pub(super) fn is_no_hit(blocks: &Bound<'_, PyAny>) -> bool {
     let own = blocks.cast::<VllmBlocks>().map(Bound::get);
     own.is_ok_and(|own| own.lists.is_empty() && !own.is_made_by_caller)
 }
 
-/// Returns the ids of blocks that vLLM's code passes, group by group: from our own lists, or from
-/// any object with `blocks` of views.
+/// Returns the ids of blocks that vLLM's code passes, group by group. The blocks are our own lists,
+/// or any object with views in `blocks`.
 pub(super) fn groups_of(
     blocks: &Bound<'_, PyAny>,
     engine: &Arc<Engine>,

@@ -40,20 +40,21 @@ impl Engine {
         }
     }
 
-    /// Returns the Python object of the block pool.
+    /// Returns the Python object of the block pool, if it still exists.
     pub(super) fn facade<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facade = self.facade.get(py).and_then(|facade| facade.bind(py).upgrade());
         facade.ok_or_else(|| block_error(py, "the block pool of this block is gone"))
     }
 
-    /// Whether vLLM's own objects replaced this engine.
+    /// Returns whether vLLM's own objects replaced this engine.
     #[inline]
     pub(super) fn is_replaced(&self) -> bool {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Retires this engine: vLLM's `manager` continues with these objects for the blocks. Returns
-    /// every block of the pool: the view of a block that was shown, else vLLM's object.
+    /// Retires this engine. vLLM's `manager` continues with these objects for the blocks. Returns
+    /// every block of the pool. A block that Python has seen is returned as its view, and any other
+    /// block as vLLM's object.
     pub(super) fn replace(
         &self,
         manager: &Bound<'_, PyAny>,
@@ -76,9 +77,8 @@ impl Engine {
         if self.is_replaced() { self.views.twin(py, id) } else { None }
     }
 
-    /// Returns vLLM's object for a block or a sentinel that is about to be written in a way that
-    /// the engine does not serve. vLLM's own objects replace the engine first, unless that is
-    /// refused.
+    /// Returns vLLM's object for a block or a sentinel before a write that the engine does not
+    /// support. vLLM's own objects replace the engine first, unless this is refused.
     pub(super) fn twin_to_write<'py>(
         &self,
         py: Python<'py>,
@@ -108,15 +108,15 @@ impl Engine {
         method.call(PyTuple::new(py, args)?, kwargs)
     }
 
-    /// Drops every object that refers to this engine, because its pool has ended.
+    /// Drops every object that refers to this engine, because the engine's pool has ended.
     pub(super) fn close(&self, py: Python<'_>) {
         self.views.close();
-        // A poisoned manager refuses this call, and every later one.
+        // A poisoned manager refuses this call and all later calls.
         let synced = self.cell.edit(py, "close", |state| Ok(state.synced.take()));
         drop(synced);
     }
 
-    /// Sets the Python object of the block pool, once; only a weak reference is kept.
+    /// Sets the Python object of the block pool, once. Only a weak reference is kept.
     pub(super) fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<()> {
         let facade = PyWeakrefReference::new(pool)?.unbind();
         self.facade

@@ -1,4 +1,5 @@
-//! Errors of the core become the exceptions that vLLM's own manager raises for such calls.
+//! Converts errors of the core into the exceptions that vLLM's own manager raises for the same
+//! calls.
 
 use pyo3::exceptions::{PyAssertionError, PyIndexError, PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -7,7 +8,7 @@ use kvoxide_core::Error;
 
 use crate::ffi::to_py;
 
-/// Turns the core's results into those of vLLM's manager.
+/// Converts the core's results into results of vLLM's manager.
 pub(super) trait IntoVllmResult<T> {
     /// Returns the value, or the exception for the error.
     fn into_vllm(self, py: Python<'_>) -> PyResult<T>;

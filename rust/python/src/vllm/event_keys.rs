@@ -7,8 +7,8 @@ use pyo3::types::PyTuple;
 
 use kvoxide_core::StoredEvent;
 
-/// Returns the keys of each block of an event, for a request without prompt embeddings; `None`
-/// where no block has any. A block's hash covers `num_lookahead_tokens` behind it.
+/// Returns the keys of each block of an event, for a request without prompt embeddings. Returns
+/// `None` if no block has any. A block's hash covers `num_lookahead_tokens` tokens after the block.
 pub(super) fn event_keys<'py>(
     request: &Bound<'py, PyAny>,
     event: &StoredEvent,
@@ -40,7 +40,7 @@ pub(super) fn event_keys<'py>(
     starts.iter().map(|&start| of_block(start)).collect::<PyResult<_>>().map(Some)
 }
 
-/// Returns the multimodal input from which the keys of an event's blocks are looked for.
+/// Returns the multimodal input at which the search for the keys of an event's blocks starts.
 pub(super) fn first_feature(request: &Bound<'_, PyAny>, event: &StoredEvent) -> PyResult<usize> {
     Ok(Features::of(request, event)?.map_or(0, |features| features.next))
 }
@@ -82,8 +82,8 @@ impl<'py> Features<'py> {
         Ok((feature, offset, offset + length))
     }
 
-    /// Passes the inputs before a token the way vLLM does for a partial block: by halves, which
-    /// finds other inputs than a walk where some of them overlap.
+    /// Passes the inputs before a token in the same way as vLLM does for a partial block: by
+    /// bisection. If inputs overlap, this finds other inputs than a walk.
     fn pass_before(&mut self, token: usize) -> PyResult<()> {
         let mut end = if self.end > token as isize { self.len } else { 0 };
         while self.next < end {
@@ -96,7 +96,7 @@ impl<'py> Features<'py> {
         Ok(())
     }
 
-    /// Adds the keys of one block, which is not before the block of the last call.
+    /// Adds the keys of one block. The block must not be before the block of the last call.
     fn add_keys(
         &mut self,
         start: usize,
@@ -119,7 +119,7 @@ impl<'py> Features<'py> {
             }
             self.next += 1;
         }
-        // Inputs that the lookahead tokens passed may reach into the next block.
+        // Inputs that the lookahead tokens passed may extend into the next block.
         while hash_end > end && self.next > 0 && self.get(self.next - 1)?.2 > end {
             self.next -= 1;
         }

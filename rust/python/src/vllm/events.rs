@@ -1,4 +1,4 @@
-//! KV cache events, made as objects of vLLM's classes.
+//! KV cache events, as objects of vLLM's classes.
 
 use std::iter::repeat_n;
 
@@ -15,12 +15,13 @@ use crate::ffi::hash_bytes;
 #[pyclass(module = "kvoxide._core_vllm", frozen)]
 pub(crate) struct VllmEventClasses {
     stored: Py<PyAny>,
-    /// Called with the hashes, the medium and the group, in this order.
+    /// The class of removal events. It is called with the hashes, the medium and the group, in this
+    /// order.
     removed: Py<PyAny>,
     cleared: Py<PyAny>,
-    /// The module that knows whether hashes are published as numbers.
+    /// The module that decides whether hashes are published as numbers.
     envs: Py<PyAny>,
-    /// The function that makes the extra keys of a request with prompt embeddings.
+    /// The function that computes the extra keys of a request with prompt embeddings.
     embedded_keys: Py<PyAny>,
     /// Whether stored events have a field for lookahead tokens.
     has_lookahead: bool,
@@ -51,7 +52,7 @@ pub(crate) struct VllmEvents {
 }
 
 impl VllmEvents {
-    /// Returns events whose hashes have `hash_len` bytes; `None` for no event.
+    /// Returns events whose hashes have `hash_len` bytes; `None` if there are no events.
     pub(super) fn of(events: Vec<Event>, hash_len: usize) -> Option<Self> {
         (!events.is_empty()).then_some(Self { events, hash_len })
     }
@@ -84,7 +85,7 @@ impl VllmEvents {
     }
 }
 
-/// Makes the events of one call.
+/// Creates the events of one call.
 struct Maker<'a, 'py> {
     classes: &'a VllmEventClasses,
     request: Bound<'py, PyAny>,
@@ -148,13 +149,13 @@ impl<'py> Maker<'_, 'py> {
         Ok(number.into_pyobject(self.py())?.into_any())
     }
 
-    /// Returns the tokens from `start` to `end`, a list.
+    /// Returns the tokens from `start` to `end` as a list.
     fn tokens(&self, start: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
         let tokens = self.request.getattr(intern!(self.py(), "all_token_ids"))?;
         tokens.get_item(PySlice::new(self.py(), start as isize, end as isize, 1))
     }
 
-    /// Returns one entry for each block, or `None` for no block.
+    /// Returns one entry for each block, or `None` if no block has keys.
     fn extra_keys(&self, event: &StoredEvent) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, request) = (self.py(), &self.request);
         let starts = &event.block_starts;
@@ -174,7 +175,7 @@ impl<'py> Maker<'_, 'py> {
         Ok(Some(keys.into_any()))
     }
 
-    /// Returns the tokens behind each block that its hash covers.
+    /// Returns for each block the tokens after it that its hash covers.
     fn lookahead(&self, event: &StoredEvent) -> PyResult<Bound<'py, PyList>> {
         let py = self.py();
         let (Some(first), Some(last)) = (event.block_starts.first(), event.block_starts.last())

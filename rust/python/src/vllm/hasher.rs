@@ -10,13 +10,14 @@ use kvoxide_core::block_hash::{Chain, HashAlgorithm, Identity, Key};
 
 use crate::ffi::{MadeHashes, algorithm_named, block_size_in_tokens, contained, hash_bytes};
 
-/// From this many tokens on, hashing takes longer than getting the GIL back from another thread.
+/// The number of tokens from which on hashing takes longer than getting the GIL back from another
+/// thread.
 const MIN_TOKENS_WITHOUT_GIL: usize = 4_096;
 
-/// Fewer hashes of a prompt are read from its list as fast.
+/// The number of hashes of a prompt below which reading them from the list is as fast.
 const MIN_KEPT: usize = 16;
 
-/// Keys that are nested deeper are left to vLLM.
+/// The maximum depth of keys. vLLM hashes keys that are nested deeper.
 const MAX_KEY_DEPTH: usize = 8;
 
 /// Hashes blocks of vLLM's requests.
@@ -118,7 +119,8 @@ impl VllmBlockHasher {
     }
 }
 
-/// Returns the tokens from `start` on, up to the first that is no plain `int` within 64 bits.
+/// Returns the tokens from `start` on, up to the first one that is not a plain `int` within 64
+/// bits.
 fn read_tokens(tokens: &Bound<'_, PyList>, start: usize, num_tokens: usize) -> Vec<i64> {
     let end = start.saturating_add(num_tokens).min(tokens.len());
     let mut read = Vec::with_capacity(end.saturating_sub(start));
@@ -128,18 +130,18 @@ fn read_tokens(tokens: &Bound<'_, PyList>, start: usize, num_tokens: usize) -> V
 
 #[inline]
 fn plain_int(value: &Bound<'_, PyAny>) -> Option<i64> {
-    // A subclass, bool among them, is encoded in its own way.
+    // Subclasses, such as bool, are encoded in their own way.
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
-/// Extra keys of the first blocks, up to the first that cannot be encoded here.
+/// The extra keys of the first blocks, up to the first key that cannot be encoded here.
 struct Keys {
     keys: Vec<Key>,
     num_blocks: usize,
 }
 
 impl Keys {
-    /// Reads the keys of each block. The last entry is also that of all blocks behind it.
+    /// Reads the keys of each block. The last entry also applies to all later blocks.
     fn read(
         keys: Option<&Bound<'_, PyList>>,
         parent: &Bound<'_, PyBytes>,
@@ -154,7 +156,8 @@ impl Keys {
     }
 }
 
-/// Returns a key made of plain tuples, texts, byte strings, numbers and None; `None` for any other.
+/// Returns a key that consists of plain tuples, texts, byte strings, numbers and None; `None` for
+/// any other key.
 fn read_key(value: &Bound<'_, PyAny>, parent: &Bound<'_, PyBytes>, depth: usize) -> Option<Key> {
     let identity = Identity::Object(value.as_ptr() as usize);
     if value.is_exact_instance_of::<PyNone>() {
@@ -162,7 +165,7 @@ fn read_key(value: &Bound<'_, PyAny>, parent: &Bound<'_, PyBytes>, depth: usize)
     } else if let Ok(text) = value.cast_exact::<PyString>() {
         Some(Key::Text(identity, text.to_str().ok()?.into()))
     } else if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-        // The parent is an object too; a pickle would refer back to it.
+        // The parent is an object too, so a pickle would refer back to it.
         (!value.is(parent)).then(|| Key::Bytes(identity, bytes.as_bytes().into()))
     } else if let Ok(items) = value.cast_exact::<PyTuple>() {
         if depth == MAX_KEY_DEPTH {

@@ -1,7 +1,7 @@
-//! The engine behind vLLM's interface: reads vLLM's requests, calls the core, and hands out views.
+//! The engine for vLLM's interface: it reads vLLM's requests, calls the core, and returns views.
 //! Python's `kvoxide.vllm` builds vLLM's classes over this engine.
 //!
-//! In the order of its layers: each module uses only those below it.
+//! The modules are in the order of their layers: each module uses only the modules below it.
 
 mod pool;
 mod queue;

@@ -66,7 +66,7 @@ impl VllmManager {
         block.map(|block| VllmBlock::shared(key.py(), &self.engine, block)).transpose()
     }
 
-    /// Keeps a dictionary, empty when passed, equal to the alias keys of blocks.
+    /// Keeps a dictionary equal to the alias keys of blocks. The dictionary is empty when passed.
     fn sync_alias_keys(&self, keys: &Bound<'_, PyDict>) -> PyResult<()> {
         self.engine.cell.edit(keys.py(), "sync_alias_keys", |state| {
             state.core.pool_mut().index_mut().alias_keys_mut().track_changes();
@@ -94,7 +94,8 @@ impl VllmManager {
         })
     }
 
-    /// Returns the ids of the blocks that have a packed key, the one that serves it first.
+    /// Returns the ids of the blocks that have a packed key. The block that serves the key is
+    /// first.
     fn blocks_of_key(&self, key: &Bound<'_, PyBytes>) -> PyResult<Vec<BlockId>> {
         self.engine.cell.read(key.py(), |state| {
             let key = known_key(key, state.hash_len)?;
@@ -146,7 +147,7 @@ impl VllmManager {
         self.engine.cell.ask(py, |core| core.pool().index().num_keys())
     }
 
-    /// Removes a reference from each block; blocks without references go to the back of the queue.
+    /// Removes a reference from each block. Blocks without references go to the back of the queue.
     fn unpin_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = self.engine.ids_of(blocks)?;
         if ids.contains(&NULL_BLOCK) {
@@ -175,7 +176,7 @@ impl VllmManager {
         })
     }
 
-    /// Returns the events since the last call; `None` if there was none.
+    /// Returns the events since the last call; `None` if there were none.
     fn take_events(&self, py: Python<'_>) -> PyResult<Option<VllmEvents>> {
         self.engine.cell.change(py, "take_events", |state| {
             Ok(VllmEvents::of(state.core.take_events(), state.hash_len()))

@@ -1,5 +1,5 @@
-//! The retention that a vLLM request asks for: entries of its sampling parameters' `extra_args`,
-//! which clients of the server write (`vllm_xargs`).
+//! The retention that a vLLM request asks for. It is in the `extra_args` of the sampling
+//! parameters, which clients of the server set (`vllm_xargs`).
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use super::errors::IntoVllmResult;
 const PRIORITY: &str = "kvoxide_priority";
 const TTL: &str = "kvoxide_ttl";
 
-/// Reads the retention of requests if the policy uses it, and measures time.
+/// Reads the retention of requests if the policy uses it, and measures the time.
 pub(super) struct PriorityReader {
     are_read: bool,
     has_warned: bool,
@@ -28,7 +28,7 @@ impl PriorityReader {
         Self { are_read, has_warned: false, start: Instant::now() }
     }
 
-    /// Returns the retention that a request asks for. Clients write it, so a wrong value is logged
+    /// Returns the retention that a request asks for. Clients set it, so an invalid value is logged
     /// once and ignored.
     pub(super) fn read(&mut self, request: &Bound<'_, PyAny>) -> Option<RetentionPriority> {
         if !self.are_read {
@@ -54,7 +54,7 @@ impl PriorityReader {
             let logger = py.import("kvoxide.vllm.environment.log")?.getattr("logger")?;
             logger.call_method1("warning", ("%s", message))
         };
-        // Serving goes on even if the warning cannot be logged.
+        // Serving continues even if the warning cannot be logged.
         let _ = log();
     }
 

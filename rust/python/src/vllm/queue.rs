@@ -1,4 +1,4 @@
-//! vLLM's free queue: its blocks in order, and writes to it.
+//! vLLM's free queue: the order of its blocks, and writes to it.
 
 use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use crate::ffi::Owner;
 
 #[pymethods]
 impl VllmManager {
-    /// Returns the sentinels at both ends of the queue, once there is a pool.
+    /// Returns the sentinels at both ends of the queue, once a pool exists.
     fn queue_ends<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         let views = &self.engine.views;
         Some((views.end(py, FRONT)?, views.end(py, BACK)?))
@@ -29,7 +29,7 @@ impl VllmManager {
         self.engine.objects(py, ids)
     }
 
-    /// Returns an iterator over the free blocks behind a block, or over all of them.
+    /// Returns an iterator over the free blocks after a block, or over all free blocks.
     #[pyo3(signature = (block=None))]
     fn walk_free_blocks(&self, block: Option<&Bound<'_, VllmBlock>>) -> PyResult<VllmFreeWalk> {
         let last = block.map(|block| block.get().id_at(block.py(), &self.engine)).transpose()?;

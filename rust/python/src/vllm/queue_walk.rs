@@ -1,4 +1,4 @@
-//! The free queue as vLLM's code walks it: its two ends, and steps from block to block.
+//! The free queue for walks by vLLM's code: its two ends, and steps from block to block.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::block::{BACK, FRONT, class_of_blocks, queued};
 use super::engine::Engine;
 use crate::ffi::Owner;
 
-/// The sentinel before the first block of the free queue, or behind the last one.
+/// The sentinel before the first block of the free queue, or after the last one.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmQueueEnd", frozen)]
 pub(crate) struct VllmQueueEnd {
     engine: Arc<Engine>,
@@ -19,7 +19,7 @@ pub(crate) struct VllmQueueEnd {
 }
 
 impl VllmQueueEnd {
-    /// Makes both sentinels and gives them to the views of the pool.
+    /// Creates both sentinels and passes them to the views of the pool.
     pub(super) fn open(py: Python<'_>, engine: &Arc<Engine>) -> PyResult<()> {
         let end = |is_front| Py::new(py, Self { engine: engine.clone(), is_front });
         let ends: [Py<Self>; 2] = [end(true)?, end(false)?];
@@ -31,7 +31,7 @@ impl VllmQueueEnd {
         if self.is_front { FRONT } else { BACK }
     }
 
-    /// Returns vLLM's sentinel, once its queue replaced the engine's.
+    /// Returns vLLM's sentinel, once vLLM's queue has replaced the engine's queue.
     fn twin<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         if self.engine.is_replaced() { self.engine.views.twin_end(py, self.end()) } else { None }
     }
@@ -120,32 +120,32 @@ impl VllmQueueEnd {
     }
 }
 
-/// An iterator over free blocks. If the queue changes between two steps, the walk goes on behind
+/// An iterator over free blocks. If the queue changes between two steps, the walk continues after
 /// the last block that it returned, if that block is still free.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmFreeWalk")]
 pub(crate) struct VllmFreeWalk {
     engine: Arc<Engine>,
     /// The block that was returned last; `None` at the front of the queue.
     last: Option<BlockId>,
-    /// Blocks that come next unless the queue has changed, in reverse order.
+    /// The blocks that come next unless the queue has changed, in reverse order.
     ahead: Vec<(BlockId, Py<PyAny>)>,
     batch: usize,
     seen_changes: u64,
     has_ended: bool,
 }
 
-/// Blocks that are listed at once: first and largest batch.
+/// The number of blocks that are listed at once: in the first batch, and in the largest one.
 const BATCH: usize = 1 << 4;
 const LARGEST_BATCH: usize = 1 << 9;
 
 impl VllmFreeWalk {
-    /// Returns a walk from behind a block, or from the front.
+    /// Returns a walk that starts after a block, or at the front.
     pub(super) fn new(engine: &Arc<Engine>, last: Option<BlockId>) -> Self {
         let engine = engine.clone();
         Self { engine, last, ahead: Vec::new(), batch: BATCH, seen_changes: 0, has_ended: false }
     }
 
-    /// Returns the block that comes next in vLLM's queue, which replaced the engine's.
+    /// Returns the next block in vLLM's queue, which replaced the engine's queue.
     #[cold]
     fn next_in_vllm(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let views = &self.engine.views;
@@ -214,8 +214,8 @@ impl VllmFreeWalk {
     }
 }
 
-/// Drops the views of a pool when the pool ends: each view refers to the engine, which refers to
-/// the views.
+/// Drops the views of a pool when the pool ends. Without this, each view would keep the engine
+/// alive, and the engine would keep the views alive.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmKeeper", frozen)]
 pub(crate) struct VllmKeeper {
     pub(super) engine: Arc<Engine>,

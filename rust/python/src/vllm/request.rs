@@ -1,5 +1,4 @@
-//! Data read from a vLLM request: its numbers at each call, and the hashes that the call
-//! needs.
+//! Data from a vLLM request: its numbers at each call, and the hashes that the call needs.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
@@ -20,14 +19,14 @@ use crate::ffi::{MadeChain, block_hash, hash_error};
 #[derive(Default)]
 pub(super) struct KnownRequest {
     pub(super) id: RequestId,
-    /// The retention that it asks for its blocks.
+    /// The retention that the request asks for.
     pub(super) priority: Option<RetentionPriority>,
-    /// Position of the first hash that is kept.
+    /// The position of the first copied hash.
     start: usize,
     hashes: Vec<BlockHash>,
-    /// How many hashes the request has.
+    /// The number of hashes of the request.
     num_hashes: usize,
-    /// Whether kvoxide's hasher made them, each from the one before.
+    /// Whether kvoxide's hasher computed the copied hashes, each from the previous one.
     is_chain: bool,
 }
 
@@ -37,14 +36,14 @@ impl KnownRequest {
         Self { id, priority, ..Self::default() }
     }
 
-    /// Drops the copied hashes, so that the next call copies them anew.
+    /// Drops the copied hashes, so that the next call copies the hashes again.
     pub(super) fn forget_hashes(&mut self) {
         self.hashes.clear();
     }
 
     /// Copies the `needed` hashes that are not copied yet, and some that will be needed next.
-    /// Hashes are chained, so an equal last one means that all before it are equal; a list that was
-    /// replaced is copied anew.
+    /// Hashes are chained, so if the last hash is equal, all earlier ones are equal. If the list
+    /// was replaced by another one, its hashes are copied again.
     pub(super) fn update(&mut self, source: &PyHashes<'_, '_>, needed: Range<usize>) -> Result<()> {
         if needed.start < self.start || !self.is_continued_by(source)? {
             self.start = needed.start;
@@ -61,12 +60,12 @@ impl KnownRequest {
         source.read(self.end(), 1, end - self.end(), &mut self.hashes)
     }
 
-    /// Returns the position behind the last copied hash.
+    /// Returns the position after the last copied hash.
     fn end(&self) -> usize {
         self.start + self.hashes.len()
     }
 
-    /// Drops hashes that are no longer needed, once they are half of all copied ones.
+    /// Drops hashes that are no longer needed, once they are half of all copied hashes.
     fn forget_before(&mut self, first_needed: usize) {
         let num_passed = (first_needed - self.start).min(self.hashes.len());
         if num_passed * 2 >= self.hashes.len() {
@@ -97,11 +96,11 @@ impl KnownRequest {
     }
 }
 
-/// So many hashes are copied at once, if the request has them: the first chunk of a long prompt
-/// must not wait for all of them, nor every chunk for its own.
+/// The number of hashes that are copied at once, if the request has them. The first chunk of a long
+/// prompt must not wait for all hashes, and later chunks must not each wait for their own.
 const READ_AHEAD: usize = 8192;
 
-/// Fewer hashes are read one by one, because a slice would cost more.
+/// The number of hashes below which they are read one by one, because a slice would be slower.
 const FEW: usize = 16;
 
 /// The hashes of a request in Python: a list or another sequence of bytes.
@@ -116,7 +115,7 @@ pub(super) struct PyHashes<'a, 'py> {
 }
 
 impl<'a, 'py> PyHashes<'a, 'py> {
-    /// Returns the hashes of a request, which knows which of them kvoxide's hasher made.
+    /// Returns the hashes of a request. The request shows which of them kvoxide's hasher computed.
     pub(super) fn of(
         request: &'a Reader<'a, 'py>,
         hashes: &'a Bound<'py, PyAny>,
@@ -125,7 +124,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         Ok(Self { request: Some(request), ..Self::new(hashes, hash_len)? })
     }
 
-    /// Returns a sequence of hashes of `hash_len` bytes, if that is known.
+    /// Returns a sequence of hashes of `hash_len` bytes, if the length is known.
     pub(super) fn new(hashes: &'a Bound<'py, PyAny>, hash_len: Option<usize>) -> PyResult<Self> {
         let list = hashes.cast::<PyList>().ok();
         let len = match list {
@@ -143,12 +142,13 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         })
     }
 
-    /// Returns the bytes per hash, once one has been read.
+    /// Returns the number of bytes per hash, once a hash has been read.
     pub(super) fn hash_len(&self) -> Option<usize> {
         self.hash_len.get()
     }
 
-    /// Returns the result of a call that read these hashes; Python's own error if reading failed.
+    /// Returns the result of a call that read these hashes, or Python's own error if reading
+    /// failed.
     pub(super) fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
         match self.failure.take() {
             Some(failure) if result.is_err() => Err(failure),
@@ -156,13 +156,13 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         }
     }
 
-    /// Returns what is known of the list if kvoxide's hasher made all of it.
+    /// Returns the properties of the list if kvoxide's hasher computed all of it.
     fn made(&self) -> Option<&MadeChain> {
         let of = |list| self.request.and_then(|request| request.made_chain(list));
         self.made.get_or_init(|| self.list.and_then(of)).as_ref()
     }
 
-    /// Returns the first hashes where Rust has them too.
+    /// Returns the first hashes, if Rust has them too.
     fn head(&self) -> &[BlockHash] {
         let is_whole = self.hash_len.get().is_none_or(|len| len == BlockHash::MAX_LEN);
         let head = self.made().filter(|_| is_whole).map_or(&[][..], |made| &made.head);
@@ -180,8 +180,8 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         })
     }
 
-    /// Reads hashes through a slice, which touches all of them in one tight loop, so that the waits
-    /// for memory overlap.
+    /// Reads hashes through a slice. A slice touches all of them in one tight loop, so that the
+    /// waits for memory overlap.
     fn get_slice(&self, first: usize, step: usize, n: usize) -> PyResult<Vec<BlockHash>> {
         let [first, step, n] = [first, step, n].map(|number| number as isize);
         let stop = first + (n - 1) * step + 1;
@@ -268,8 +268,8 @@ pub(super) struct RequestSnapshot {
 }
 
 impl RequestSnapshot {
-    /// Reads a request. `waiting` are the statuses that the watermark applies to; without a
-    /// watermark the status is not read.
+    /// Reads a request. The watermark applies to the statuses in `waiting`. Without a watermark,
+    /// the status is not read.
     pub(super) fn read(request: &Reader<'_, '_>, waiting: &[Py<PyAny>]) -> PyResult<Self> {
         let py = request.py();
         let is_waiting = match waiting {

@@ -1,5 +1,5 @@
-//! Every block of a pool as a sequence of views: made one by one, and all at once when Python has
-//! asked for many.
+//! Every block of a pool as a sequence of views. Views are created one by one, and all at once when
+//! Python has asked for many.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use super::block::VllmBlock;
 use super::engine::Engine;
 use crate::ffi::{Owner, place};
 
-/// Once Python has asked for more than one in so many blocks, a list has all of them, which Python
-/// reads several times as fast.
+/// If Python has asked for more than one in `SHARE` blocks, all blocks are put into a list, which
+/// Python reads several times as fast.
 const SHARE: usize = 8;
-/// In pools of up to so many blocks, the list is made at once.
+/// The pool size, in blocks, up to which the list is created at once.
 const FEW: usize = 1 << 10;
 
-/// Every block of a pool. It replaces itself in the pool by a list once Python has asked for many.
+/// Every block of a pool. The sequence replaces itself in the pool by a list once Python has asked
+/// for many blocks.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockSequence", frozen)]
 pub(crate) struct VllmBlockSequence {
     engine: Arc<Engine>,

@@ -1,4 +1,4 @@
-//! The state of vLLM's manager: the core, and the numbers of vLLM's requests there.
+//! The state of vLLM's manager: the core, and the core's numbers for vLLM's requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::ffi::{CheckedState, WithCore, block_error, held_blocks, mixed_digest,
 
 type KnownRequests = hashbrown::HashMap<String, KnownRequest, foldhash::fast::RandomState>;
 
-/// Counts how often the free queue may have changed. It is read without the cell.
+/// Counts the possible changes of the free queue. The count is read without the cell.
 #[derive(Default)]
 pub(super) struct Changes(AtomicU64);
 
@@ -39,15 +39,15 @@ impl Changes {
 /// The state of one vLLM manager.
 pub(crate) struct VllmState {
     pub(super) core: Manager,
-    /// Bytes of a block hash, once one has been read.
+    /// The number of bytes of a block hash, once a hash has been read.
     pub(super) hash_len: Option<usize>,
     pub(super) requests: KnownRequests,
-    /// How requests are read.
+    /// The readers of requests.
     pub(super) reading: Requests,
     /// Reads the retention that requests ask for.
     pub(super) priorities: PriorityReader,
     next_id: RequestId,
-    /// Invariants are checked after every so many changing calls; 0 for never.
+    /// The number of changing calls after which invariants are checked; 0 means never.
     check_every: u64,
     num_calls: u64,
     /// Counts changes of the free queue.
@@ -99,7 +99,7 @@ impl WithCore for VllmState {
         self.requests.iter().map(|(name, known)| (name.as_str(), known.id))
     }
 
-    /// Checks that each request with blocks has a name, too.
+    /// Checks the invariants of the core, and that each request with blocks has a name.
     fn check(&self) -> Result<(), String> {
         kvoxide_core::check(&self.core)?;
         let num_named = self.requests.values().filter(|known| self.core.knows(known.id)).count();
@@ -148,7 +148,7 @@ impl VllmState {
         })
     }
 
-    /// Brings the lists and dictionaries that Python has up to date.
+    /// Updates the lists and dictionaries that Python has.
     pub(super) fn update_synced(&mut self, py: Python<'_>) -> PyResult<()> {
         let hash_len = self.hash_len();
         match &mut self.synced {
@@ -168,8 +168,8 @@ impl VllmState {
         })
     }
 
-    /// Runs a call about a request with the core, the known request and the length of hashes.
-    /// If it fails, nothing that was read for it is kept.
+    /// Runs a call about a request with the core, the known request and the length of hashes. If
+    /// the call fails, the data that was read for it is dropped.
     pub(super) fn about<R>(
         &mut self,
         request: &Reader<'_, '_>,
@@ -207,8 +207,8 @@ impl VllmState {
         self.requests.get(request_id).map(|known| known.id).filter(|&id| self.core.knows(id))
     }
 
-    /// Writes to the tables of a request. An unknown request gets a number, unless the
-    /// write is refused; a request without blocks is forgotten afterwards.
+    /// Writes to the tables of a request. An unknown request gets a number, unless the write is
+    /// refused. A request without blocks is forgotten afterwards.
     pub(super) fn write(
         &mut self,
         py: Python<'_>,
@@ -236,7 +236,7 @@ impl VllmState {
         Ok(())
     }
 
-    /// Returns the block tables of a request; empty ones for a request without blocks.
+    /// Returns the block tables of a request; empty tables for a request without blocks.
     pub(super) fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
         let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
         match held {
@@ -270,7 +270,7 @@ impl VllmState {
         self.requests.get(request_id)?.priority
     }
 
-    /// Adds a key, as vLLM packs it, to a block.
+    /// Adds a key in vLLM's packed form to a block.
     pub(super) fn insert_key(
         &mut self,
         block: BlockId,
@@ -306,7 +306,7 @@ impl VllmState {
     }
 }
 
-/// Checks tables that were written from outside before the engine uses them.
+/// Checks tables that other code wrote, before the engine uses them.
 #[inline]
 fn check_by_hand(core: &mut Manager, request: RequestId) -> PyResult<()> {
     if !core.has_unchecked_writes(request) {

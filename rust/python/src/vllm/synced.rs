@@ -1,6 +1,6 @@
-//! Python lists and dictionaries that other code may keep, as in vLLM: block tables of requests,
-//! numbers of cached blocks, states inside chunks, and the alias keys of blocks. After each call the
-//! engine updates those that were asked for.
+//! Python lists and dictionaries that other code may keep, as in vLLM. They hold block tables of
+//! requests, numbers of cached blocks, states inside chunks, and the alias keys of blocks. After
+//! each call, the engine updates the ones that were requested.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet};
@@ -9,7 +9,7 @@ use kvoxide_core::{BlockId, GroupBlocks, Manager, RequestId};
 
 use crate::ffi::packed_key;
 
-/// Makes a list of the views of blocks; `None` once the engine is gone.
+/// Creates a list of the views of blocks; `None` if the engine no longer exists.
 pub(super) type ViewsOf =
     Box<dyn Fn(Python<'_>, Vec<BlockId>) -> PyResult<Option<Py<PyList>>> + Send + Sync>;
 
@@ -19,20 +19,20 @@ struct Row {
     list: Py<PyList>,
     /// Request id -> list.
     rows: Py<PyDict>,
-    /// The blocks that the list has.
+    /// The blocks in the list.
     ids: GroupBlocks,
 }
 
-/// What a dictionary has of each request in a group.
+/// A kind of data about each request in a group that a dictionary holds.
 #[derive(Clone, Copy)]
 pub(super) enum Fact {
-    /// How many leading blocks count as cached.
+    /// The number of leading blocks that count as cached.
     NumCached,
     /// The tokens and the position of the state inside the running chunk.
     Checkpoint,
 }
 
-/// A dictionary with a fact of each request for which it is known.
+/// A dictionary with a fact about each request for which it is known.
 struct Facts {
     group: usize,
     fact: Fact,
@@ -40,7 +40,7 @@ struct Facts {
     dict: Py<PyDict>,
 }
 
-/// The lists and dictionaries that are kept up to date.
+/// The lists and dictionaries that are updated.
 pub(super) struct Synced {
     views_of: ViewsOf,
     rows: hashbrown::HashMap<RequestId, Vec<Row>>,
@@ -52,7 +52,7 @@ pub(super) struct Synced {
 }
 
 impl Synced {
-    /// Returns a value that keeps nothing up to date yet.
+    /// Creates a value without lists and dictionaries.
     pub(super) fn new(views_of: ViewsOf) -> Box<Self> {
         let rows = hashbrown::HashMap::default();
         Box::new(Self {
@@ -66,7 +66,7 @@ impl Synced {
     }
 
     /// Adds an empty list, which becomes the table of a request in a group, and the dictionary that
-    /// has it.
+    /// holds the list.
     pub(super) fn add_row(
         &mut self,
         request: RequestId,
@@ -80,7 +80,7 @@ impl Synced {
         self.changed.push(request);
     }
 
-    /// Adds an empty dictionary, which gets a fact of each of these requests and of later ones.
+    /// Adds an empty dictionary, which gets a fact about each of these requests and later ones.
     pub(super) fn add_facts(
         &mut self,
         group: usize,
@@ -112,20 +112,20 @@ impl Synced {
         }
     }
 
-    /// Removes the lists of a request from their dictionaries and updates them no longer.
+    /// Removes the lists of a request from their dictionaries and stops updating them.
     pub(super) fn forget(&mut self, py: Python<'_>, name: &str, request: RequestId) {
         for Row { rows, .. } in self.rows.remove(&request).unwrap_or_default() {
-            // Somebody may have taken it out already.
+            // Other code may have removed the entry already.
             let _ = rows.bind(py).del_item(name);
         }
         self.changed_facts.retain(|(changed, _)| *changed != request);
         for Facts { dict, .. } in &self.facts {
-            // Not every request has the fact.
+            // The fact may be unknown for this request.
             let _ = dict.bind(py).del_item(name);
         }
     }
 
-    /// Brings every list and dictionary up to date.
+    /// Updates every list and dictionary.
     pub(super) fn update(
         &mut self,
         py: Python<'_>,
@@ -193,7 +193,7 @@ impl Facts {
 }
 
 impl Row {
-    /// Updates the list from the first position on that differs from the table.
+    /// Updates the list from the first position that differs from the table.
     fn update(&mut self, py: Python<'_>, now: &GroupBlocks, views_of: &ViewsOf) -> PyResult<()> {
         if self.ids == *now {
             return Ok(());

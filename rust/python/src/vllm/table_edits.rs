@@ -9,9 +9,9 @@ use crate::ffi::Owner;
 
 #[pymethods]
 impl VllmManager {
-    /// Keeps a list, empty when passed, equal to the table of a request in a group, and an entry of
-    /// a dictionary for as long as the request is known. Returns `false` for a request without
-    /// blocks.
+    /// Keeps a list equal to the table of a request in a group. Also keeps an entry of a dictionary
+    /// for as long as the request is known. The list is empty when passed. Returns `false` for a
+    /// request without blocks.
     fn sync_table(
         &self,
         request_id: &str,
@@ -43,19 +43,19 @@ impl VllmManager {
         })
     }
 
-    /// Keeps a dictionary, empty when passed, equal to the numbers of leading blocks that count as
-    /// cached in a group, where they are known.
+    /// Keeps a dictionary equal to the numbers of leading blocks that count as cached in a group,
+    /// if these numbers are known. The dictionary is empty when passed.
     fn sync_num_cached(&self, group: usize, counts: &Bound<'_, PyDict>) -> PyResult<()> {
         self.sync_facts(group, Fact::NumCached, counts)
     }
 
-    /// Keeps a dictionary, empty when passed, equal to the states inside the running chunks of a
-    /// group: the tokens and the position of each.
+    /// Keeps a dictionary equal to the states inside the running chunks of a group: the tokens and
+    /// the position of each state. The dictionary is empty when passed.
     fn sync_checkpoints(&self, group: usize, checkpoints: &Bound<'_, PyDict>) -> PyResult<()> {
         self.sync_facts(group, Fact::Checkpoint, checkpoints)
     }
 
-    /// Sets how many leading blocks of a request in a group count as cached.
+    /// Sets the number of leading blocks of a request in a group that count as cached.
     #[pyo3(signature = (request_id, group, num_cached))]
     fn write_num_cached(
         &self,

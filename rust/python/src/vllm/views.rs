@@ -1,5 +1,5 @@
-//! The views of blocks that Python has asked for. A block keeps its view for as long
-//! as its pool lives, as vLLM's code expects (`is`).
+//! The views of blocks that Python has asked for. A block keeps its view for the lifetime of its
+//! pool, because vLLM's code compares blocks with `is`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,13 +8,13 @@ use pyo3::types::PyList;
 
 use kvoxide_core::BlockId;
 
-/// Views per page; a page is made when one of its views is.
+/// The number of views per page. A page is created with its first view.
 const PAGE: usize = 1 << 9;
 
 type View = Option<Py<PyAny>>;
 
-/// The view of each block id. Every view refers to the engine, which has these views, so the pool
-/// closes them when it ends.
+/// The view of each block id. Every view refers to the engine, which holds these views. Therefore
+/// the pool drops them when it ends.
 #[derive(Default)]
 pub(super) struct Views(Mutex<Pages>);
 
@@ -29,14 +29,14 @@ struct Pages {
 
 /// vLLM's own objects, which have the state of blocks once vLLM's pool replaced the engine's.
 pub(super) struct Twins {
-    /// One for each block.
+    /// vLLM's object for each block.
     pub(super) blocks: Vec<Py<PyAny>>,
     /// The sentinels at both ends of the free queue.
     pub(super) ends: [Py<PyAny>; 2],
 }
 
 impl Views {
-    /// Starts to keep views, and keeps the sentinels at both ends of the free queue.
+    /// Starts to keep views, and stores the sentinels at both ends of the free queue.
     pub(super) fn open(&self, ends: [Py<PyAny>; 2]) {
         let mut pages = self.pages();
         pages.is_open = true;
@@ -49,12 +49,12 @@ impl Views {
         drop(closed);
     }
 
-    /// Returns how many views were made.
+    /// Returns the number of created views.
     pub(super) fn num_made(&self) -> usize {
         self.pages().num_made
     }
 
-    /// Returns the view of a block, and makes it first if there is none.
+    /// Returns the view of a block. Creates the view if it does not exist.
     #[inline]
     pub(super) fn of<'py>(
         &self,
@@ -80,14 +80,13 @@ impl Views {
         PyList::new(py, views)
     }
 
-    /// Returns the sentinel before the first block of the free queue (0) or behind the last one
-    /// (1).
+    /// Returns the sentinel before the first block of the free queue (0) or after the last one (1).
     pub(super) fn end<'py>(&self, py: Python<'py>, end: usize) -> Option<Bound<'py, PyAny>> {
         self.pages().ends.as_ref().map(|ends| ends[end].bind(py).clone())
     }
 
-    /// Lets views pass everything on to vLLM's objects from now on. A block that has no view yet is
-    /// vLLM's object itself. Returns every block of the pool.
+    /// Lets views pass all accesses to vLLM's objects from now on. If a block has no view yet,
+    /// vLLM's object is used as its view. Returns every block of the pool.
     pub(super) fn replace(&self, py: Python<'_>, twins: Twins) -> PyResult<Vec<Py<PyAny>>> {
         let mut pages = self.pages();
         let blocks = twins.blocks.iter().enumerate().map(|(id, twin)| {
@@ -111,8 +110,8 @@ impl Views {
         Some(self.pages().twins.as_ref()?.ends[end].bind(py).clone())
     }
 
-    /// Returns the pages. The lock is always free: the GIL is held, and no Python code runs under
-    /// the lock.
+    /// Returns the pages. The lock is always free, because the GIL is held and no Python code runs
+    /// under the lock.
     #[inline]
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

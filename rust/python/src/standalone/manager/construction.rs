@@ -1,4 +1,4 @@
-//! The constructor of a manager, and the arguments that it was made with.
+//! The constructor of a manager, and the constructor's arguments.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The standalone manager: converts arguments, calls the core, converts results.
+//! The standalone manager: it converts arguments, calls the core, and converts results.
 
 mod cache;
 mod scheduling;

@@ -230,7 +230,7 @@ impl PyManager {
 }
 
 impl PyManager {
-    /// Returns the blocks of a hit that a caller passes; none without a hit.
+    /// Returns the blocks of a hit that a caller passes; an empty slice without a hit.
     fn given_hit<'a>(
         &self,
         py: Python<'_>,
@@ -243,7 +243,7 @@ impl PyManager {
     }
 }
 
-/// Allocates slots for a step of a request. Returns the new blocks; `None` if too few blocks are
+/// Allocates slots for a step of a request. Returns the new blocks, or `None` if too few blocks are
 /// free.
 fn allocate(
     state: &mut State,

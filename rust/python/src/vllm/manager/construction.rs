@@ -22,14 +22,14 @@ use crate::vllm::state::VllmState;
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmManager", frozen)]
 pub(crate) struct VllmManager {
     pub(in crate::vllm) engine: Arc<Engine>,
-    /// The request states that the watermark applies to; none where there is no watermark.
+    /// The request states to which the watermark applies; empty without a watermark.
     pub(super) waiting_states: Vec<Py<PyAny>>,
     /// The one object for no blocks.
     none: PyOnceLock<Py<VllmBlocks>>,
 }
 
 impl VllmManager {
-    /// Returns blocks as an object; as in vLLM, always the same one for no blocks.
+    /// Returns blocks as an object. As in vLLM, no blocks are always the same object.
     pub(super) fn object<'py>(
         &self,
         py: Python<'py>,
@@ -41,7 +41,7 @@ impl VllmManager {
         }
     }
 
-    /// Returns the object for no blocks of so many groups.
+    /// Returns the object for no blocks of this number of groups.
     #[inline]
     pub(super) fn no_blocks<'py>(
         &self,
@@ -133,15 +133,15 @@ impl VllmManager {
         })
     }
 
-    /// Sets the Python object of the block pool, once; only a weak reference is kept.
-    /// The pool must keep the returned object as long as it lives.
+    /// Sets the Python object of the block pool, once. Only a weak reference is kept. The pool must
+    /// keep the returned object for its whole lifetime.
     fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<VllmKeeper> {
         self.engine.set_facade(pool)?;
         VllmQueueEnd::open(pool.py(), &self.engine)?;
         Ok(VllmKeeper { engine: self.engine.clone() })
     }
 
-    /// Poisons the manager: it refuses every further call with this reason.
+    /// Poisons the manager, which then refuses every further call with this reason.
     fn poison(&self, py: Python<'_>, reason: String) {
         self.engine.cell.poison(py, reason);
     }

@@ -47,8 +47,8 @@ impl VllmManager {
         })
     }
 
-    /// Returns the hit of a list of hashes: blocks, length, and tokens that a group has cached
-    /// beyond it.
+    /// Returns the hit of a list of hashes: its blocks, its length, and the number of tokens that a
+    /// group has cached beyond it.
     fn find_longest_cache_hit(
         &self,
         py: Python<'_>,
@@ -64,7 +64,7 @@ impl VllmManager {
         })
     }
 
-    /// Returns the hit of each group by itself: blocks and lengths.
+    /// Returns the separate hit of each group: its blocks and its length.
     fn find_longest_cache_hit_per_group(
         &self,
         py: Python<'_>,
@@ -79,7 +79,7 @@ impl VllmManager {
         })
     }
 
-    /// Returns the ids of requests that have blocks, or have been looked up and not been freed.
+    /// Returns the ids of requests that have blocks, or that were looked up and not freed.
     fn request_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.engine.cell.read(py, |state| {
             let known = state.requests.iter().filter(|(_, known)| state.core.knows(known.id));

@@ -1,4 +1,4 @@
-//! The engine's state in vLLM's terms, and its replacement by vLLM's own objects.
+//! Returns the engine's state in vLLM's terms, and replaces the engine by vLLM's own objects.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,13 @@ use crate::ffi::{WithCore, packed_key};
 use crate::vllm::state::VllmState;
 use crate::vllm::views::Twins;
 
-/// A cached block: its id, the tokens that its hash covers, and its packed keys, its own hash first.
+/// A cached block: its id, the number of tokens that its hash covers, and its packed keys, its own
+/// hash first.
 type CachedBlock<'py> = (BlockId, Option<usize>, Vec<Bound<'py, PyBytes>>);
 
 #[pymethods]
 impl VllmManager {
-    /// Whether vLLM's own objects replaced this engine.
+    /// Returns whether vLLM's own objects replaced this engine.
     #[getter]
     fn is_replaced(&self) -> bool {
         self.engine.is_replaced()
@@ -46,7 +47,7 @@ impl VllmManager {
         })
     }
 
-    /// Returns what a group remembers, by the names of vLLM's attributes. Blocks are ids.
+    /// Returns the data of a group by the names of vLLM's attributes. Blocks are ids.
     fn group_for_vllm<'py>(&self, py: Python<'py>, group: GroupId) -> PyResult<Bound<'py, PyDict>> {
         self.engine.cell.read(py, |state| {
             let memory = state.core.memory_of(group);
@@ -98,8 +99,9 @@ impl VllmManager {
     }
 
     /// Lets vLLM's `manager` continue with `blocks`, vLLM's objects for all blocks, and refuses
-    /// every further call. Returns every block of the pool: the view of a block that was shown, which
-    /// passes everything on to vLLM's object, else vLLM's object.
+    /// every further call. Returns every block of the pool. A block that Python has seen is
+    /// returned as its view, which passes all accesses to vLLM's object. Any other block is
+    /// returned as vLLM's object.
     fn replace<'py>(
         &self,
         manager: &Bound<'py, PyAny>,

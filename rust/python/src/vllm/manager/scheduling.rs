@@ -166,8 +166,8 @@ impl VllmManager {
         })
     }
 
-    /// Forgets a request and returns its blocks in token order, group by group. Leading null
-    /// blocks are left out unless asked for.
+    /// Forgets a request and returns its blocks in token order, group by group. Leading null blocks
+    /// are left out by default.
     fn pop_blocks_for_free<'py>(
         &self,
         py: Python<'py>,
@@ -243,8 +243,8 @@ fn update(
     Ok(())
 }
 
-/// Returns the longest cached prefix of a request and reports it as events if the request wants
-/// that.
+/// Returns the longest cached prefix of a request. Reports the prefix as events if the request
+/// wants that.
 fn look_up(
     core: &mut Manager,
     known: &mut KnownRequest,

@@ -19,8 +19,8 @@ impl VllmManager {
         self.no_blocks(py, num_groups)
     }
 
-    /// Returns the blocks of a request; with the dictionaries of all groups, the lists that these
-    /// have.
+    /// Returns the blocks of a request. If the caller passes the dictionaries of all groups, it
+    /// returns the lists in them.
     #[pyo3(signature = (request_id, tables=None))]
     fn get_blocks(
         &self,
@@ -68,7 +68,7 @@ impl VllmManager {
         Ok(lists?.into_any())
     }
 
-    /// Returns how many blocks a request has in a group; `None` for a request without blocks.
+    /// Returns the number of blocks of a request in a group; `None` for a request without blocks.
     fn table_len(&self, py: Python<'_>, request_id: &str, group: usize) -> PyResult<Option<usize>> {
         self.engine.cell.read(py, |state| Ok(table_of(state, request_id, group).map(|t| t.len())))
     }
@@ -92,7 +92,7 @@ impl VllmManager {
 }
 
 impl VllmManager {
-    /// Returns lists of what a request holds; empty ones for a request without blocks.
+    /// Returns the ids of a request's blocks as lists; empty lists for a request without blocks.
     fn block_id_lists<'py>(
         &self,
         py: Python<'py>,

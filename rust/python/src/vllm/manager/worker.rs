@@ -10,7 +10,7 @@ use crate::vllm::request::RequestSnapshot;
 
 #[pymethods]
 impl VllmManager {
-    /// Returns blocks that stand for all computed tokens of a request that ends now.
+    /// Returns blocks that represent all computed tokens of a request that ends now.
     fn finalize_partial_tail_offloads(
         &self,
         request: &Bound<'_, PyAny>,
@@ -36,7 +36,7 @@ impl VllmManager {
         request_id: &str,
         start_token: usize,
     ) -> PyResult<()> {
-        // No request has the id 0: the start is checked even for a request that holds nothing.
+        // No request has the id 0. The start is checked even for a request without blocks.
         self.engine.cell.change(py, "record_blocks_for_zeroing", |state| {
             let id = state.id_of(request_id).unwrap_or(0);
             match state.core.record_blocks_for_zeroing(id, start_token) {
