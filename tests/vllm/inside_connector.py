@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 from kvoxide import __version__
-from kvoxide.vllm.host import connector_class
+from kvoxide.vllm.offload import connector_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (

@@ -17,11 +17,9 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec, CPUOffloadingMetrics
 from kvoxide import HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host, settings
-from kvoxide.vllm.host.handed_over import hand_over
-from kvoxide.vllm.host.keys import in_rust
-from kvoxide.vllm.host.safe_tier import SafeTier
-from kvoxide.vllm.host.support import bound_arguments
-from kvoxide.vllm.host.views import ViewedState
+from kvoxide.vllm.offload.attributes import ViewedState, in_rust
+from kvoxide.vllm.offload.compatibility import bound_arguments
+from kvoxide.vllm.offload.fallback import SafeTier, switch_to_vllm
 
 ANSWERS: Final = {
     "miss": LookupResult.MISS,
@@ -39,7 +37,7 @@ class CPUOffloadingManager(ViewedState):
     """The manager of vLLM's offloading connector, with its state in Rust.
 
     Made with the arguments of vLLM's class. Only for those that
-    :func:`~kvoxide.vllm.host.reasons_against` has nothing against. What vLLM asserts is an
+    :func:`~kvoxide.vllm.offload.reasons_against` has nothing against. What vLLM asserts is an
     ``AssertionError`` here too, and changes nothing.
     """
 
@@ -66,14 +64,14 @@ class CPUOffloadingManager(ViewedState):
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
         self._tells_failures = release.ranks_running_requests
         self.keeps_events = bool(arguments["enable_events"])
-        self._told: list[OffloadingEvent] = []
+        self._pending: list[OffloadingEvent] = []
         self._serves_connector = False
 
     def serve_connector(self) -> None:
         """Stay over the tier, which a connector reads itself."""
         self._serves_connector = True
 
-    def hand_over(self, why: str) -> None:
+    def switch_to_vllm(self, why: str) -> None:
         """Become vLLM's own manager, in the state that the tier is in. Raises ``AttributeError``
         where a connector reads the tier."""
         if self._serves_connector:
@@ -81,19 +79,19 @@ class CPUOffloadingManager(ViewedState):
                 f"{why}, but kvoxide's connector has the state in Rust; set KVOXIDE_HOST=off to "
                 "have vLLM's"
             )
-        hand_over(self, self._policy, why)
+        switch_to_vllm(self, self._policy, why)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set what is this class's own; for a method or a value of vLLM's, become vLLM's first."""
         if hasattr(type(self), name) and not name.startswith("__"):
-            self.hand_over(f"{name} is set")
+            self.switch_to_vllm(f"{name} is set")
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Return what only vLLM's manager has."""
         if name not in _VLLMS_ALONE:
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        self.hand_over(f"{name} is read")
+        self.switch_to_vllm(f"{name} is read")
         return getattr(self, name)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
@@ -148,17 +146,17 @@ class CPUOffloadingManager(ViewedState):
 
     def take_events(self) -> Iterator[OffloadingEvent]:
         # Nothing is taken before somebody asks for the first one.
-        self._told = self.told_before(self.tier.take_events())
+        self._pending = self.pending_events(self.tier.take_events())
         if self._tells_failures:
-            told, self._told = self._told, []
-            yield from told
+            pending, self._pending = self._pending, []
+            yield from pending
             return
-        yield from self._told
-        self._told.clear()
+        yield from self._pending
+        self._pending.clear()
 
-    def told_before(self, events: Iterable[Any]) -> list[OffloadingEvent]:
+    def pending_events(self, events: Iterable[Any]) -> list[OffloadingEvent]:
         """Returns what nobody has read yet, then ``events`` of the tier."""
-        return [*self._told, *map(self._event, events)]
+        return [*self._pending, *map(self._event, events)]
 
     def _event(self, event: Any) -> OffloadingEvent:
         made = OffloadingEvent(keys=event.keys, medium=self.medium, removed=event.kind != "stored")

@@ -1,8 +1,10 @@
-"""What vLLM's classes keep inside, read from the tier: for those who look."""
+"""Attributes of vLLM's objects whose values are in Rust: of the manager, its policies, requests and
+jobs."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSet, Sequence, Set
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +14,8 @@ from vllm.v1.kv_offload.cpu.policies.base import CachePolicy, ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostTier
-from kvoxide.vllm.host.handed_over import chunks_of
+from kvoxide._core_vllm import VllmChunkKeys, VllmRequestKeys
+from kvoxide.vllm.offload.fallback import chunks_of
 
 
 class ViewedState(StockManager):  # type: ignore[misc]
@@ -83,7 +86,7 @@ def _changing(name: str) -> Any:
     def change(self: Any, *args: Any, **kwargs: Any) -> Any:
         # The method is vLLM's already if it was taken from the view before.
         if isinstance(self, _Changes):
-            self._manager.hand_over(f"_policy.{name}() is called")
+            self._manager.switch_to_vllm(f"_policy.{name}() is called")
         return getattr(type(self), name)(self, *args, **kwargs)
 
     return change
@@ -113,13 +116,13 @@ class _PolicyView(_Changes):  # type: ignore[misc]
         self.__dict__.update(_manager=manager, _shown={}, cache_capacity=manager.tier.num_chunks)
 
     def __setattr__(self, name: str, value: object) -> None:
-        self._manager.hand_over(f"_policy.{name} is set")
+        self._manager.switch_to_vllm(f"_policy.{name} is set")
         setattr(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        self._manager.hand_over(f"_policy.{name} is read")
+        self._manager.switch_to_vllm(f"_policy.{name} is read")
         return getattr(self, name)
 
     def get(self, key: bytes) -> ChunkStatus | None:
@@ -176,3 +179,121 @@ class ArcView(_PolicyView, ARCCachePolicy):  # type: ignore[misc]
 
     def _lists(self) -> Any:
         return self._manager.tier.get_arc_lists()
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Returns the keys of all parts, which are of one request."""
+    if parts and type(parts[0]) is VllmChunkKeys:
+        return VllmChunkKeys.joined(parts)
+    return list(chain.from_iterable(parts))
+
+
+def in_rust(keys: Any) -> Any:
+    """Returns the keys as a tier reads them best."""
+    return keys.chunks if type(keys) is ChunkKeySet else keys
+
+
+class KeyPositions(MutableMapping[bytes, int]):
+    """The position of each key of a request; ``boundaries`` are those that vLLM noted itself."""
+
+    def __init__(self, keys: VllmRequestKeys) -> None:
+        """Begin without boundaries."""
+        self._keys = keys
+        self.boundaries: dict[bytes, int] = {}
+
+    def __getitem__(self, key: bytes) -> int:
+        """The tokens up to the end of ``key``."""
+        position = self.boundaries.get(key)
+        if position is None:
+            position = self._keys.position(key)
+        if position is None:
+            raise KeyError(key)
+        return position
+
+    def __setitem__(self, key: bytes, position: int) -> None:
+        """Note a boundary."""
+        self.boundaries[key] = position
+
+    def __delitem__(self, key: bytes) -> None:
+        """Forget a boundary."""
+        del self.boundaries[key]
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the keys of all groups, then those of boundaries."""
+        return iter(dict.fromkeys(chain(*self._keys.groups(), self.boundaries)))
+
+    def __len__(self) -> int:
+        """How many keys have a position."""
+        return len(list(iter(self)))
+
+
+class ChunkKeySet(Set[bytes]):
+    """The keys of a job."""
+
+    def __init__(self, chunks: VllmChunkKeys) -> None:
+        """Take the keys, which are distinct."""
+        self.chunks = chunks
+
+    @cached_property
+    def _keys(self) -> frozenset[bytes]:
+        return frozenset(self.chunks)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the job has ``key``."""
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the keys, in no order."""
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        """How many keys the job has."""
+        return len(self.chunks)
+
+    @classmethod
+    def _from_iterable(cls, keys: Iterable[Any]) -> Any:
+        return set(keys)
+
+
+class KeysBeingLoaded(MutableSet[bytes]):
+    """The keys of a tier that requests load now, so that others wait for them."""
+
+    def __init__(self, tier: HostTier) -> None:
+        """Read and note them in ``tier``."""
+        self.tier = tier
+
+    def __contains__(self, key: Any) -> bool:
+        """Whether a request loads ``key``."""
+        return self.tier.is_any_loading([key])
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over all keys of the tier to find these."""
+        return filter(self.__contains__, self.tier.get_chunks())
+
+    def __len__(self) -> int:
+        """How many keys are being loaded."""
+        return self.tier.num_loading_keys
+
+    def add(self, key: bytes) -> None:
+        """A request loads ``key``."""
+        self.update([key])
+
+    def discard(self, key: bytes) -> None:
+        """No request loads ``key``."""
+        self.difference_update([key])
+
+    def update(self, keys: Any) -> None:
+        """Requests load ``keys``."""
+        self.tier.set_loading(in_rust(keys), True)
+
+    def difference_update(self, keys: Any) -> None:
+        """No request loads ``keys``."""
+        self.tier.set_loading(in_rust(keys), False)
+
+    def clear(self) -> None:
+        """No request loads a key."""
+        self.tier.set_loading(list(self), False)
+
+    @classmethod
+    def _from_iterable(cls, keys: Iterable[Any]) -> Any:
+        return set(keys)

@@ -27,13 +27,19 @@ from vllm.v1.request import RequestStatus
 
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import logger, recognise_connector
-from kvoxide.vllm.host.blocks import AllocatedBlocks
-from kvoxide.vllm.host.keys import ChunkKeySet, KeysBeingLoaded, joined
-from kvoxide.vllm.host.loads import GroupLoad, LoadedRanges, plan_load
-from kvoxide.vllm.host.manager import CPUOffloadingManager
-from kvoxide.vllm.host.request_state import extend_keys_faster
-from kvoxide.vllm.host.sources import tokens_by_source
-from kvoxide.vllm.host.stores import Offer, blocks_of, offers
+from kvoxide.vllm.offload.attributes import ChunkKeySet, KeysBeingLoaded, joined
+from kvoxide.vllm.offload.manager import CPUOffloadingManager
+from kvoxide.vllm.offload.planner import (
+    AllocatedBlocks,
+    GroupLoad,
+    LoadedRanges,
+    Offer,
+    blocks_of,
+    extend_keys_faster,
+    offers,
+    plan_load,
+    tokens_by_source,
+)
 
 _HIT: Final = LookupResult.HIT
 _HIT_PENDING: Final = LookupResult.HIT_PENDING
