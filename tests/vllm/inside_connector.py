@@ -129,6 +129,7 @@ def test_sources_are_asked_and_counted_alike() -> None:
         num_tokens, told = rng.randrange(16), []
         for side in (stock, ours):
             side.manager = mock.Mock()
+            side._planner = mock.Mock(has_own_tier=False)
             side.manager.get_load_source.side_effect = lambda key, _, sources=sources: sources[key]
             side._req_status = {"a": state}
             request = SimpleNamespace(request_id="a")

@@ -212,7 +212,7 @@ def test_who_reads_what_only_vllm_keeps_has_it() -> None:
 
 def test_a_tier_that_a_connector_reads_refuses_changes() -> None:
     manager = Stock(2)
-    manager.serve_connector()
+    manager.serve_connector(lambda *_: None)
     for why, change in CHANGES.items():
         with pytest.raises(AttributeError, match=f"^{re.escape(why)}, but .* set KVOXIDE_HOST=off"):
             change(manager)

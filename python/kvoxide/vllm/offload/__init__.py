@@ -4,8 +4,9 @@ scheduler's side of vLLM's offloading connector.
 In the order of its layers: each module imports only those below it.
 
 - ``connector``: vLLM's ``OffloadingConnectorScheduler``, over any manager.
-- ``manager``: vLLM's ``CPUOffloadingManager``, without state of its own.
+- ``jobs``: what its workers are told to load and store.
 - ``planner``: what a request looks up, loads and stores.
+- ``manager``: vLLM's ``CPUOffloadingManager``, without state of its own.
 - ``attributes``: vLLM's attributes whose values are in Rust, for code that reads them.
 - ``fallback``: vLLM's own manager, once other code changes them; and a tier that failed.
 - ``compatibility``: which of vLLM's managers a tier can be.

@@ -8,13 +8,14 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.base import CachePolicy, ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostTier
-from kvoxide._core_vllm import VllmChunkKeys, VllmRequestKeys
+from kvoxide._core_vllm import VllmBlockIds, VllmBlocks, VllmChunkKeys, VllmRequestKeys
 from kvoxide.vllm.offload.fallback import chunks_of
 
 
@@ -181,13 +182,6 @@ class ArcView(_PolicyView, ARCCachePolicy):  # type: ignore[misc]
         return self._manager.tier.get_arc_lists()
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """Returns the keys of all parts, which are of one request."""
-    if parts and type(parts[0]) is VllmChunkKeys:
-        return VllmChunkKeys.joined(parts)
-    return list(chain.from_iterable(parts))
-
-
 def in_rust(keys: Any) -> Any:
     """Returns the keys as a tier reads them best."""
     return keys.chunks if type(keys) is ChunkKeySet else keys
@@ -251,6 +245,11 @@ class ChunkKeySet(Set[bytes]):
         return len(self.chunks)
 
     @classmethod
+    def of(cls, keys: Any) -> Any:
+        """Return a set of keys, in Rust if they are."""
+        return cls(keys) if type(keys) is VllmChunkKeys else set(keys)
+
+    @classmethod
     def _from_iterable(cls, keys: Iterable[Any]) -> Any:
         return set(keys)
 
@@ -297,3 +296,85 @@ class KeysBeingLoaded(MutableSet[bytes]):
     @classmethod
     def _from_iterable(cls, keys: Iterable[Any]) -> Any:
         return set(keys)
+
+
+class AllocatedBlocks:
+    """The ids of blocks, which may be many. It iterates over those that jobs watch alone, for which
+    vLLM looks through all."""
+
+    def __init__(self, block_ids: Iterable[int]) -> None:
+        """Take the first ids."""
+        self.ids = VllmBlockIds()
+        self._watched: list[int] = []
+        self.update(block_ids)
+
+    def note(self, block_ids: list[int]) -> None:
+        """Add ids; the null block is none of them."""
+        self.ids.update(block_ids)
+
+    def note_table(self, blocks: Any) -> None:
+        """Add the ids of all groups of a request."""
+        if type(blocks) is VllmBlocks:
+            self.ids.update_from(blocks)
+            return
+        for block_ids in blocks.get_block_ids():
+            self.note(block_ids)
+
+    def update(self, block_ids: Iterable[int]) -> None:
+        """Add ids."""
+        self.note(list(block_ids))
+
+    def watch(self, block_ids: dict[int, set[int]]) -> None:
+        """Find those among ``block_ids``."""
+        self._watched = self.ids.among(block_ids)
+
+    def __contains__(self, block_id: int) -> bool:
+        """Return whether a block was allocated."""
+        return block_id in self.ids
+
+    def __len__(self) -> int:
+        """Return how many blocks were allocated."""
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over those that jobs watch."""
+        return iter(self._watched)
+
+
+_Range = tuple[int, int, bytes]
+
+
+class LoadedRanges(Sequence[_Range]):
+    """The tokens that each key of a load stands for; ``spans`` are those of each group."""
+
+    def __init__(self, groups: Iterable[Any], parts: Iterable[tuple[int, int, Any]]) -> None:
+        """Take the tokens and the keys that are loaded of each group."""
+        loaded = zip(groups, parts, strict=True)
+        self._loads = [(group, *part) for group, part in loaded if len(part[2])]
+        self.spans = [(start, end, b"") for _, start, end, _ in self._loads]
+
+    def __iter__(self) -> Iterator[_Range]:
+        """Iterate over the first token, the one behind the last, and the key."""
+        for group, start, end, keys in self._loads:
+            # A state stands for all tokens before it.
+            if isinstance(group.kv_cache_spec, MambaSpec):
+                yield from ((start, end, key) for key in keys)
+                continue
+            size = group.tokens_per_chunk
+            starts = range(start // size * size, end, size)
+            for at, key in zip(starts, keys, strict=True):
+                yield max(at, start), min(at + size, end), key
+
+    def __len__(self) -> int:
+        """Return how many keys are loaded."""
+        return sum(len(keys) for *_, keys in self._loads)
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return some of the ranges."""
+        return list(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether ``other`` has the same ranges."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]

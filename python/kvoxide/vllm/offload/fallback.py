@@ -145,16 +145,20 @@ class SafeTier:
 
     def __init__(self, tier: HostTier) -> None:
         """Take the tier."""
-        self._tier = tier
+        self.unguarded = tier
         self._has_failed = False
         self.num_chunks = tier.num_chunks
         for name, answer in _ANSWERS.items():
-            setattr(self, name, partial(self._call, getattr(tier, name), answer))
+            setattr(self, name, self.guarded(getattr(tier, name), answer))
+
+    def guarded(self, method: Any, answer: Any) -> Any:
+        """Return a method of another object over this tier, which answers so once it failed."""
+        return partial(self._call, method, answer)
 
     def __getattr__(self, name: str) -> Any:
         """Return what the tier has; if it failed, its numbers are those of an empty one."""
         try:
-            return getattr(self._tier, name)
+            return getattr(self.unguarded, name)
         except InternalError as error:
             self._fail(error)
             return self.num_chunks if name == "num_free_chunks" else 0
@@ -176,3 +180,13 @@ class SafeTier:
                 "that it had: %s",
                 error,
             )
+
+
+def unguarded(tier: Any) -> HostTier | None:
+    """Return the tier itself."""
+    return tier.unguarded if type(tier) is SafeTier else tier
+
+
+def guarded(tier: Any, method: Any, answer: Any) -> Any:
+    """Return a method of another object over ``tier``, which answers so once the tier failed."""
+    return tier.guarded(method, answer) if type(tier) is SafeTier else method

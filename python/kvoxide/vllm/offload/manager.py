@@ -1,6 +1,6 @@
 """vLLM's ``CPUOffloadingManager`` over :class:`kvoxide.HostTier`."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
@@ -17,7 +17,7 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec, CPUOffloadingMetrics
 from kvoxide import HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host, settings
-from kvoxide.vllm.offload.attributes import ViewedState, in_rust
+from kvoxide.vllm.offload.attributes import ChunkKeySet, ViewedState, in_rust
 from kvoxide.vllm.offload.compatibility import bound_arguments
 from kvoxide.vllm.offload.fallback import SafeTier, switch_to_vllm
 
@@ -65,16 +65,20 @@ class CPUOffloadingManager(ViewedState):
         self._tells_failures = release.ranks_running_requests
         self.keeps_events = bool(arguments["enable_events"])
         self._pending: list[OffloadingEvent] = []
-        self._serves_connector = False
+        self._end: Callable[[Any, bool, bool], None] | None = None
 
-    def serve_connector(self) -> None:
-        """Stay over the tier, which a connector reads itself."""
-        self._serves_connector = True
+    def serve_connector(self, end: Callable[[Any, bool, bool], None]) -> None:
+        """Stay over the tier, which a connector reads itself.
+
+        ``end`` ends a transfer of keys in Rust. It takes whether it was a store, and whether it
+        succeeded.
+        """
+        self._end = end
 
     def switch_to_vllm(self, why: str) -> None:
         """Become vLLM's own manager, in the state that the tier is in. Raises ``AttributeError``
         where a connector reads the tier."""
-        if self._serves_connector:
+        if self._end is not None:
             raise AttributeError(
                 f"{why}, but kvoxide's connector has the state in Rust; set KVOXIDE_HOST=off to "
                 "have vLLM's"
@@ -95,7 +99,7 @@ class CPUOffloadingManager(ViewedState):
         return getattr(self, name)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
-        self.tier.start_request(_request(req_context))
+        self.tier.start_request(request_of(req_context))
         return RequestOffloadingContext()
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
@@ -104,7 +108,7 @@ class CPUOffloadingManager(ViewedState):
     def prepare_load(self, keys: Collection[Any], req_context: Any) -> CPULoadStoreSpec:
         positions = self._positions(keys, req_context)
         try:
-            chunks = self.tier.prepare_load(_request(req_context), keys, positions)
+            chunks = self.tier.prepare_load(request_of(req_context), keys, positions)
         except RequestError as error:
             raise AssertionError(str(error)) from None
         return CPULoadStoreSpec(chunks)
@@ -113,6 +117,9 @@ class CPUOffloadingManager(ViewedState):
         self.tier.touch(keys)
 
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
+        if type(keys) is ChunkKeySet and self._end is not None:
+            self._end(keys.chunks, False, True)
+            return
         try:
             self.tier.complete_load(in_rust(keys))
         except RequestError as error:
@@ -121,7 +128,7 @@ class CPUOffloadingManager(ViewedState):
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> PrepareStoreOutput | None:
         positions = self._positions(keys, req_context)
         try:
-            plan = self.tier.prepare_store(_request(req_context), keys, positions)
+            plan = self.tier.prepare_store(request_of(req_context), keys, positions)
         except RequestError as error:
             raise AssertionError(str(error)) from None
         if plan is None:
@@ -133,6 +140,9 @@ class CPUOffloadingManager(ViewedState):
         )
 
     def complete_store(self, keys: Collection[Any], req_context: Any, success: bool = True) -> None:
+        if type(keys) is ChunkKeySet and self._end is not None:
+            self._end(keys.chunks, True, bool(success))
+            return
         self.tier.complete_store(in_rust(keys), bool(success))
 
     def on_request_finished(self, req_context: Any) -> None:
@@ -197,8 +207,8 @@ class CPUOffloadingManager(ViewedState):
         return num_chunks / self._num_chunks if self._num_chunks else 0.0
 
 
-def _request(req_context: Any) -> HostRequest:
-    """What a request saw, which its context keeps."""
+def request_of(req_context: Any) -> HostRequest:
+    """Return what a request saw, which its context keeps."""
     request = req_context.get_state(HostRequest)
     if request is None:
         request = HostRequest()

@@ -8,11 +8,12 @@ use kvoxide_core::host::{
     ChunkId, ChunkState, HostPolicy, HostTier, HostTierConfig, LruRank, Seen, VllmVersion,
 };
 
+use super::hash_lengths::HashLengths;
 use super::keys::{Keys, key_list, known_positions};
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
 use super::request::PyHostRequest;
 use super::state::HostState;
-use crate::ffi::{GuardedCell, HashLengths, IntoPyResult, config_error, size};
+use crate::ffi::{GuardedCell, IntoPyResult, config_error, size};
 
 /// The releases whose decisions a tier can make.
 const RELEASES: [(&str, VllmVersion); 2] =
@@ -21,7 +22,7 @@ const RELEASES: [(&str, VllmVersion); 2] =
 /// Chunks of KV in host memory.
 #[pyclass(module = "kvoxide", name = "HostTier", frozen)]
 pub(crate) struct PyHostTier {
-    cell: GuardedCell<HostState>,
+    pub(super) cell: GuardedCell<HostState>,
     policy: &'static str,
 }
 

@@ -6,8 +6,8 @@ use pyo3::types::PyList;
 
 use kvoxide_core::host::{ChunkId, HostEvent, HostEventKind, StorePlan};
 
+use super::hash_lengths::HashLengths;
 use super::keys::{Keys, key_list};
-use crate::ffi::HashLengths;
 
 /// What is to be stored.
 #[pyclass(module = "kvoxide", name = "HostStorePlan", get_all, frozen)]

@@ -6,7 +6,9 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::CacheKey;
 use kvoxide_core::host::{Position, PositionedKey};
 
-use crate::ffi::{ChunkKeys, HashLengths, RequestKeys, or_raised, request_error};
+use super::hash_lengths::HashLengths;
+use super::request_keys::{ChunkKeys, RequestKeys};
+use crate::ffi::{or_raised, request_error};
 
 /// The keys of a call.
 pub(super) enum Keys<'py> {

@@ -7,8 +7,8 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
-use super::blocks::VllmBlocks;
 use crate::ffi::each_block;
+use crate::vllm::VllmBlocks;
 
 /// Ids of blocks, a bit each.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockIds")]
