@@ -440,7 +440,7 @@ class OffloadPlanner:
     ) -> tuple[int | None, list[int]]:
         """Return how many tokens beyond ``num_computed`` the tier has of a request with
         ``num_tokens``, ``None`` to ask again later, and for each group with full attention the
-        chunk after the last one that was found. ``keys`` are those of each group. Raises
+        chunk after the last one that was found. ``keys`` has the keys of each group. Raises
         ``AssertionError`` if a group has fewer keys than the request has chunks."""
     def load(
         self,

@@ -1,4 +1,4 @@
-"""Imports of rooms whose modules stand in the order of their layers run down only."""
+"""Imports run down only in rooms that list their modules in the order of their layers."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ["rust/core/src/host", "rust/core/src/host/policy"]
+ROOMS = ["rust/core/src/host", "rust/core/src/host/policy", "rust/python/src/offload"]
 
 
 def modules(room: Path) -> list[str]:
@@ -64,3 +64,13 @@ def arrows_up(room: str) -> list[str]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_modules_import_only_those_below_them(room: str) -> None:
     assert arrows_up(room) == []
+
+
+def test_modules_of_offloading_import_only_those_below_them() -> None:
+    folder = ROOT / "python/kvoxide/vllm/offload"
+    order = re.findall(r"^- ``(\w+)``", (folder / "__init__.py").read_text(), re.M)
+    assert sorted(order) == sorted(path.stem for path in folder.glob("[!_]*.py"))
+    for at, module in enumerate(order):
+        source = (folder / f"{module}.py").read_text()
+        imported = re.findall(r"^\s*from kvoxide\.vllm\.offload\.(\w+) import", source, re.M)
+        assert set(imported) <= set(order[at + 1 :]), module

@@ -75,7 +75,7 @@ class OfClass:
 
 
 def memory(manager: Any) -> list[Any]:
-    """What the pool and the groups of vLLM's manager remember."""
+    """Return the state of the pool and the groups of vLLM's manager."""
     pool = manager.block_pool
     seen: list[Any] = [
         [block.block_id for block in pool.free_block_queue.get_all_free_blocks()],
@@ -122,7 +122,7 @@ def test_methods_that_the_engine_serves_keep_it(model: str, name: str) -> None:
 @pytest.mark.parametrize("num_tokens", [ROW, 2 * ROW + 20, 3 * ROW - 1])
 @pytest.mark.parametrize("must_fit", [True, False])
 def test_the_first_step_of_a_request_is_vllms(model: str, num_tokens: int, must_fit: bool) -> None:
-    """Where a state inside the chunk is noted before blocks are allocated."""
+    """A state inside the chunk is noted before blocks are allocated."""
     seen = []
     for manager in both(model):
         outcome: list[Any] = []

@@ -1,4 +1,4 @@
-"""What a connector looks up, loads and stores, each in one call."""
+"""Look-ups, loads and stores of a connector, each in one call."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace

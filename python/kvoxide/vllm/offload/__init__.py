@@ -4,8 +4,8 @@ scheduler's side of vLLM's offloading connector.
 In the order of its layers: each module imports only those below it.
 
 - ``connector``: vLLM's ``OffloadingConnectorScheduler``, over any manager.
-- ``jobs``: what its workers are told to load and store.
-- ``planner``: what a request looks up, loads and stores.
+- ``jobs``: its orders to the workers.
+- ``planner``: the look-ups, loads and stores of a request.
 - ``manager``: vLLM's ``CPUOffloadingManager``, without state of its own.
 - ``attributes``: vLLM's attributes whose values are in Rust, for code that reads them.
 - ``fallback``: vLLM's own manager, once other code changes them; and a tier that failed.

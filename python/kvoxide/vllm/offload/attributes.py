@@ -137,7 +137,7 @@ class _PolicyView(_Changes):  # type: ignore[misc]
 
 
 class LruView(_PolicyView, LRUCachePolicy):  # type: ignore[misc]
-    """What vLLM's LRU keeps."""
+    """The attributes of vLLM's LRU."""
 
     @property
     def chunks(self) -> Mapping[bytes, ChunkStatus]:
@@ -146,7 +146,7 @@ class LruView(_PolicyView, LRUCachePolicy):  # type: ignore[misc]
 
 
 class ArcView(_PolicyView, ARCCachePolicy):  # type: ignore[misc]
-    """What vLLM's ARC keeps: all lists have the oldest key first."""
+    """The attributes of vLLM's ARC. All lists have the oldest key first."""
 
     @property
     def t1(self) -> Mapping[bytes, ChunkStatus]:
@@ -213,7 +213,7 @@ class KeyPositions(MutableMapping[bytes, int]):
         del self.boundaries[key]
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the keys of all groups, then those of boundaries."""
+        """Iterate over the keys of all groups, then the keys of boundaries."""
         return iter(dict.fromkeys(chain(*self._keys.groups(), self.boundaries)))
 
     def __len__(self) -> int:
@@ -345,7 +345,7 @@ _Range = tuple[int, int, bytes]
 
 
 class LoadedRanges(Sequence[_Range]):
-    """The tokens that each key of a load stands for; ``spans`` are those of each group."""
+    """The tokens that each key of a load covers; ``spans`` has the tokens of each group."""
 
     def __init__(self, groups: Iterable[Any], parts: Iterable[tuple[int, int, Any]]) -> None:
         """Take the tokens and the keys that are loaded of each group."""
@@ -354,9 +354,9 @@ class LoadedRanges(Sequence[_Range]):
         self.spans = [(start, end, b"") for _, start, end, _ in self._loads]
 
     def __iter__(self) -> Iterator[_Range]:
-        """Iterate over the first token, the one behind the last, and the key."""
+        """Iterate over the first token, the one after the last, and the key."""
         for group, start, end, keys in self._loads:
-            # A state stands for all tokens before it.
+            # A state covers all tokens before it.
             if isinstance(group.kv_cache_spec, MambaSpec):
                 yield from ((start, end, key) for key in keys)
                 continue

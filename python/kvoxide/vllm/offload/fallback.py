@@ -1,5 +1,5 @@
-"""What replaces kvoxide's tier: vLLM's own manager, once other code changes what is inside, and no
-tier at all, once it fails."""
+"""Replacements of kvoxide's tier: vLLM's own manager, once other code changes its attributes, and
+an empty tier, once it fails."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -156,7 +156,7 @@ class SafeTier:
         return partial(self._call, method, answer)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the tier has; if it failed, its numbers are those of an empty one."""
+        """Return what the tier has; if it failed, its numbers are an empty tier's."""
         try:
             return getattr(self.unguarded, name)
         except InternalError as error:

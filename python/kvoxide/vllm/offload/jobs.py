@@ -1,4 +1,4 @@
-"""Transfer jobs: what the scheduler's side of a connector tells the workers to load and store."""
+"""Transfer jobs: the orders to load and store that workers get from the scheduler's side."""
 
 from collections.abc import Iterable
 from itertools import chain

@@ -58,7 +58,7 @@ class CPUOffloadingManager(ViewedState):
             log_stats=True,
             vllm_release=release.version,  # type: ignore[arg-type]
         )
-        # A shadow reports a fault, and nobody is served by what is left.
+        # A shadow reports a fault, and serves no request after it.
         self.tier = tier if settings.are_overridden() else cast(HostTier, SafeTier(tier))
         # Nothing else depends on where a key is before its request ends.
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
@@ -165,7 +165,7 @@ class CPUOffloadingManager(ViewedState):
         self._pending.clear()
 
     def pending_events(self, events: Iterable[Any]) -> list[OffloadingEvent]:
-        """Returns what nobody has read yet, then ``events`` of the tier."""
+        """Return the events that are not read yet, then ``events`` of the tier."""
         return [*self._pending, *map(self._event, events)]
 
     def _event(self, event: Any) -> OffloadingEvent:

@@ -1,4 +1,4 @@
-"""What a request looks up, loads and stores: which keys, from where, and into which blocks."""
+"""Plans of look-ups, loads and stores: which keys, from where, and into which blocks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -100,8 +100,8 @@ def _both(block_id: int, is_reached: bool) -> bool:
 
 
 class Stored(NamedTuple):
-    """What is stored: the keys, where to, and the blocks of each group with the index of the first
-    of them."""
+    """A store: the keys, the place in the tier, and the blocks of each group with the index of the
+    first of them."""
 
     keys: Any
     spec: Any
@@ -154,7 +154,7 @@ class Planner:
         state.__class__ = _StateInRust
 
     def look_up(self, state: Any, max_num_new_tokens: int | None = None) -> int | None:
-        """Return how many tokens behind the local hit the tier has; None to ask again later."""
+        """Return how many tokens after the local hit the tier has; None to ask again later."""
         num_tokens, most = state.req.num_tokens, state.max_load_tokens
         num_computed = state.num_locally_computed_tokens
         if min(num_computed, max_num_new_tokens or 0) < 0:
@@ -176,7 +176,7 @@ class Planner:
     def load(
         self, state: Any, blocks: Any, num_tokens: int, is_sync: bool
     ) -> OffloadLoadPlan | None:
-        """Return what a load of ``num_tokens`` behind the local hit covers; None for what vLLM's
+        """Return what a load of ``num_tokens`` after the local hit covers; None for what vLLM's
         own method has to do or to refuse."""
         start = state.num_locally_computed_tokens
         if state.partial_tail_boundary is not None or state.transfer_jobs:
@@ -260,15 +260,15 @@ def _boundaries(config: Any, req: Any) -> tuple[int, ...]:
 
 
 def _horizon(connector_config: Any, config: Any, end: int, last: int) -> int | None:
-    """Return the chunk at which the last tail ends, of which ``last`` is known; None where only
-    fixed tails count."""
+    """Return the chunk at which the last tail ends, ``last`` at most; None where only fixed tails
+    count."""
     if connector_config.retention_interval is not None or config.is_eagle_group:
         return None
     return last if end <= last else None
 
 
 class _RequestState(RequestOffloadState):  # type: ignore[misc]
-    """What the connector knows of a request. The step's new hashes alone cost time."""
+    """The connector's state of a request. Only the step's new hashes cost time."""
 
     __slots__ = ()
 
@@ -292,7 +292,7 @@ class _RequestState(RequestOffloadState):  # type: ignore[misc]
 
 
 class _StateInRust(RequestOffloadState):  # type: ignore[misc]
-    """What the connector knows of a request whose keys are in Rust."""
+    """The connector's state of a request whose keys are in Rust."""
 
     __slots__ = ()
 

@@ -1,22 +1,21 @@
-//! What a connector's groups are like.
+//! Properties of a connector's groups.
 
 use pyo3::prelude::*;
 
 /// A group of a connector, with the names of vLLM's configuration of it.
 #[derive(FromPyObject)]
 pub(super) struct OffloadGroup {
-    /// Where blocks of all groups have its blocks.
+    /// The index of its blocks among the blocks of all groups.
     pub(super) group_idx: usize,
     pub(super) tokens_per_block: usize,
     pub(super) tokens_per_chunk: usize,
     /// Chunks of its window; `None` for full attention.
     pub(super) sliding_window_size_in_chunks: Option<usize>,
-    /// Tokens of its window that a load needs behind the chunk at which the load ends, where the
-    /// window is of tokens.
+    /// Tokens before the end of a load that its window needs, where the window counts tokens.
     pub(super) load_window_tokens: Option<usize>,
     /// Whether its last chunk may change, so that a hit ends a chunk before it.
     pub(super) is_eagle_group: bool,
-    /// Whether each of its chunks is a state, which stands for all tokens before it.
+    /// Whether each of its chunks is a state, which covers all tokens before it.
     pub(super) is_state: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::ffi::{or_raised, request_error};
 
 /// The keys of a call.
 pub(super) enum Keys<'py> {
-    /// Keys that were read in one pass, beside the objects that they were read from.
+    /// Keys that were read in one pass, and the objects that they were read from.
     Read { keys: Vec<CacheKey>, positions: Vec<Position>, objects: Vec<Bound<'py, PyBytes>> },
     /// Chunks of a request. They are distinct, and all have positions.
     Chunks(Bound<'py, ChunkKeys>, PyRef<'py, RequestKeys>),

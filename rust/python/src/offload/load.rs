@@ -1,4 +1,4 @@
-//! What a load covers in a group: which chunks, and into which blocks.
+//! A load of a group: which chunks, and into which blocks.
 
 use std::ops::Range;
 
@@ -73,7 +73,7 @@ impl<'py> Table<'py> {
     }
 }
 
-/// What is loaded of a group.
+/// A load of a group.
 pub(super) struct GroupLoad {
     /// The chunks.
     pub(super) chunks: Range<usize>,
@@ -86,7 +86,7 @@ pub(super) struct GroupLoad {
 }
 
 impl GroupLoad {
-    /// Returns what a load of the tokens behind `num_computed` up to `num_cached` covers, and adds
+    /// Returns what a load of the tokens after `num_computed` up to `num_cached` covers, and adds
     /// the blocks to `block_ids`; `None` for what vLLM's own method has to refuse.
     pub(super) fn plan(
         group: &OffloadGroup,

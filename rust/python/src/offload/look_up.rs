@@ -12,11 +12,11 @@ pub(super) struct LookedUp {
     pub(super) order: Vec<usize>,
     /// How many of them have full attention.
     pub(super) num_full: usize,
-    /// Tokens of which a hit has to be a multiple before windows shorten it.
+    /// A hit is a multiple of this before windows shorten it.
     pub(super) align_size: Option<usize>,
 }
 
-/// What a request can load.
+/// The load that a request wants.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     /// Tokens that the GPU has.
@@ -34,9 +34,9 @@ pub(super) enum NoAnswer {
     TooFewKeys,
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 pub(super) struct Hit {
-    /// Tokens beyond those that the GPU has; `None` if the request has to ask again later.
+    /// Tokens beyond the tokens of the GPU; `None` if the request has to ask again later.
     pub(super) num_tokens: Option<usize>,
     /// For each group with full attention, the chunk after the last one that was found.
     pub(super) ends: Vec<usize>,
@@ -90,7 +90,7 @@ impl LookedUp {
         Ok(Hit { num_tokens: (!is_later).then_some(num_tokens), ends: search.ends })
     }
 
-    /// Returns the most tokens, those of the GPU among them, that a hit can have.
+    /// Returns the most tokens, with the tokens of the GPU, that a hit can have.
     fn limit(&self, wanted: Wanted) -> i64 {
         let Wanted { num_computed, num_tokens, max_new, max_load } = wanted;
         let most = [max_new, max_load].into_iter().flatten();
@@ -127,9 +127,9 @@ impl LookedUp {
 
 /// A look-up that is not finished.
 struct Search {
-    /// The most tokens that the hit can have, those of the GPU among them.
+    /// The most tokens that the hit can have, with the tokens of the GPU.
     limit: i64,
-    /// Tokens of the hit beyond those of the GPU.
+    /// Tokens of the hit beyond the tokens of the GPU.
     num_hit: usize,
     /// Whether a group has to be asked again later.
     is_later: bool,
@@ -139,7 +139,7 @@ struct Search {
 }
 
 impl Search {
-    /// Shortens the hit to what a group has. Returns its tokens beyond those of the GPU; `None` if
+    /// Shortens the hit to what a group has. Returns its tokens beyond the tokens of the GPU; `None` if
     /// they are less than a chunk.
     fn look_up(
         &mut self,

@@ -1,5 +1,5 @@
 //! Offloading to CPU memory: the host tier, for servers without vLLM and for the adapter; the keys of
-//! requests, and what vLLM's connector plans with them.
+//! requests, and the plans that vLLM's connector makes with them.
 //!
 //! In the order of its layers: each module uses only those below it.
 

@@ -1,5 +1,5 @@
-//! What the scheduler's side of vLLM's offloading connector asks for: a look-up, a load, a store and
-//! the end of a transfer, each in one call.
+//! Calls of the scheduler's side of vLLM's offloading connector: a look-up, a load, a store and the
+//! end of a transfer.
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::{PyAssertionError, PyValueError};
@@ -26,7 +26,7 @@ pub(crate) struct OffloadPlanner {
     tier: Option<Py<PyHostTier>>,
 }
 
-/// A look-up: tokens beyond those of the GPU, and the chunk after the hit in each group.
+/// A look-up: tokens beyond the tokens of the GPU, and the chunk after the hit in each group.
 type Found = (Option<usize>, Vec<usize>);
 
 #[pymethods]
@@ -80,7 +80,7 @@ impl OffloadPlanner {
         })
     }
 
-    /// Returns what a load of the tokens behind `num_computed` up to `num_cached` covers; `None` for
+    /// Returns what a load of the tokens after `num_computed` up to `num_cached` covers; `None` for
     /// what vLLM's own method has to do or to refuse. With a `request`, whose keys are in Rust, the
     /// tier has prepared the load and, unless `is_sync`, noted that its keys are being loaded if
     /// `notes_loading`.
@@ -259,7 +259,7 @@ pub(crate) struct Offer<'py> {
     mask: Option<Vec<bool>>,
 }
 
-/// What is to be loaded.
+/// A load.
 #[pyclass(module = "kvoxide._core_vllm", name = "OffloadLoadPlan", get_all, frozen)]
 pub(crate) struct LoadPlan {
     keys: Py<PyAny>,
@@ -271,7 +271,7 @@ pub(crate) struct LoadPlan {
     parts: Vec<(usize, usize, Py<PyAny>)>,
 }
 
-/// What is to be stored.
+/// A store.
 #[pyclass(module = "kvoxide._core_vllm", name = "OffloadStorePlan", get_all, frozen)]
 pub(crate) struct StorePlan {
     keys: Py<ChunkKeys>,

@@ -26,9 +26,9 @@ pub(crate) struct RequestKeys {
 struct Group {
     id: GroupId,
     tokens_per_chunk: u32,
-    /// Where the hashes of its chunks stand.
+    /// The column with the hashes of its chunks.
     column: usize,
-    /// What the last look-up from a chunk on found.
+    /// The chunk at which the last look-up began, and its result.
     memo: Mutex<(usize, PrefixMemo)>,
 }
 
@@ -38,7 +38,7 @@ struct Column {
     hashes_per_chunk: usize,
     /// The request's first hashes, all of them, if they were in Rust already.
     head: Arc<Vec<BlockHash>>,
-    /// The column's hashes behind the head.
+    /// The column's hashes after the head.
     tail: Vec<BlockHash>,
     /// The places of the first hashes, as many as were needed so far.
     index: HashMap<BlockHash, u32, foldhash::fast::FixedState>,
@@ -352,7 +352,7 @@ impl ChunkKeys {
         Ok((blocks, firsts))
     }
 
-    /// Adds the keys of a group's chunks at these places, which are behind those that it has of the
+    /// Adds the keys of a group's chunks at these places, which follow the places that it has of the
     /// group.
     pub(super) fn add(&mut self, group: usize, places: Range<usize>) {
         if !places.is_empty() {

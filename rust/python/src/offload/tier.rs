@@ -332,7 +332,7 @@ type ArcLists<'py> =
 type StateForVllm<'py> = (Vec<ChunkId>, Vec<PyHostEvent>, Bound<'py, PyDict>, u64);
 
 /// Whether a request ended, its rank, and the keys that it saw: whether each was inserted, reused,
-/// or told to the policy as a miss.
+/// or reported to the policy as a miss.
 type RequestForVllm<'py> = (bool, Option<u64>, Vec<(Bound<'py, PyBytes>, (bool, bool, bool))>);
 
 impl PyHostTier {
