@@ -306,7 +306,8 @@ class AllocatedBlocks:
         """Take the first ids."""
         self.ids = VllmBlockIds()
         self._watched: list[int] = []
-        self.update(block_ids)
+        if block_ids:
+            self.update(block_ids)
 
     def note(self, block_ids: list[int]) -> None:
         """Add ids; the null block is none of them."""
@@ -317,8 +318,7 @@ class AllocatedBlocks:
         if type(blocks) is VllmBlocks:
             self.ids.update_from(blocks)
             return
-        for block_ids in blocks.get_block_ids():
-            self.note(block_ids)
+        self.update(chain.from_iterable(blocks.get_block_ids()))
 
     def update(self, block_ids: Iterable[int]) -> None:
         """Add ids."""
@@ -326,7 +326,7 @@ class AllocatedBlocks:
 
     def watch(self, block_ids: dict[int, set[int]]) -> None:
         """Find those among ``block_ids``."""
-        self._watched = self.ids.among(block_ids)
+        self._watched = self.ids.among(block_ids) if block_ids else []
 
     def __contains__(self, block_id: int) -> bool:
         """Return whether a block was allocated."""

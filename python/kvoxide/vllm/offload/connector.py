@@ -6,7 +6,7 @@ number and order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.utils import yield_req_data
@@ -84,16 +84,20 @@ class OffloadingConnectorScheduler(TransferJobs):
         if self._planner.has_sync_loads:
             state.loaded_from_offload = True
         else:
-            self._note_allocated(blocks.get_block_ids())
+            self._note_allocated([blocks.get_block_ids()])
         self._load(request.request_id, state, plan, {"sync": True} if is_sync else {})
 
-    def _note_allocated(self, ids_of_groups: Sequence[list[int]]) -> None:
-        for config in self.config.kv_group_configs:
-            self._allocated.note(ids_of_groups[config.group_idx])
+    def _note_allocated(self, of_requests: Iterable[Sequence[list[int]]]) -> None:
+        groups = [config.group_idx for config in self.config.kv_group_configs]
+        new = [ids_of_groups[at] for ids_of_groups in of_requests for at in groups]
+        new = [block_ids for block_ids in new if block_ids]
+        if new:
+            self._allocated.note(new[0] if len(new) == 1 else list(chain.from_iterable(new)))
 
     def _update_req_states(self, scheduler_output: Any) -> None:
         windowed = self._sliding_window_groups
         num_before: dict[str, tuple[int, ...]] = {}
+        new: list[Sequence[list[int]]] = []
         for req_id, ids_of_groups, is_full_table in yield_req_data(scheduler_output):
             state = self._req_status[req_id]
             state.update_offload_keys()
@@ -105,9 +109,10 @@ class OffloadingConnectorScheduler(TransferJobs):
                     groups = state.group_states
                     num_before[req_id] = tuple(len(groups[at].block_ids) for at in windowed)
                 state.update_block_id_groups(ids_of_groups)
-                self._note_allocated(ids_of_groups)
-        copies = scheduler_output.kv_cache_block_copies or ()
-        self._allocated.update(copy.dst_block_id for copy in copies)
+                new.append(ids_of_groups)
+        self._note_allocated(new)
+        if copies := scheduler_output.kv_cache_block_copies:
+            self._allocated.update(copy.dst_block_id for copy in copies)
         self._allocated.watch(self._block_id_to_pending_jobs)
         if windowed and self._allocated:
             # Blocks that left a window before they were stored may be another request's by now.

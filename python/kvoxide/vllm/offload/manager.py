@@ -201,7 +201,8 @@ class CPUOffloadingManager(ViewedState):
         if type(keys) is VllmChunkKeys:
             return None
         # A request with keys in Rust tells no positions at its end.
-        return {key: positions[key] for key in keys if key in positions}
+        found = ((key, positions.get(key)) for key in keys)
+        return {key: position for key, position in found if position is not None}
 
     def _share(self, num_chunks: int) -> float:
         return num_chunks / self._num_chunks if self._num_chunks else 0.0
