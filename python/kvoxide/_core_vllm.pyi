@@ -10,7 +10,16 @@ from typing import Any, Self, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from kvoxide._core import HashAlgorithm, KVCacheConfig, Policy, _BlockLists, _BlockPool, _Manager
+from kvoxide._core import (
+    HashAlgorithm,
+    HostRequest,
+    HostTier,
+    KVCacheConfig,
+    Policy,
+    _BlockLists,
+    _BlockPool,
+    _Manager,
+)
 
 @final
 class VllmBlock:
@@ -90,13 +99,6 @@ class VllmBlocks(_BlockLists):
 
     @property
     def blocks(self) -> tuple[Sequence[VllmBlock], ...]: ...
-    def first_unhashed(self, group: int, start: int, end: int, or_hashed: bool) -> int:
-        """Return the position of the first block of ``group``, from ``start`` to before ``end``,
-        that is not the null block and has no hash. With ``or_hashed`` it may have a hash. Return
-        ``end`` if there is none."""
-    def block_ids_of(self, group: int, start: int, end: int) -> NDArray[np.int32]:
-        """Return the ids of ``group`` from ``start`` to before ``end``, as far as there are
-        blocks."""
     def new_empty(self) -> VllmBlocks: ...
     def __add__(self, other: Any, /) -> VllmBlocks: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -390,12 +392,6 @@ class VllmGroupKeys(Sequence[bytes]):
     __hash__: None  # type: ignore[assignment]
     def extend(self, hashes: list[bytes], attributes: dict[str, Any] | None = None) -> None:
         """Call :meth:`VllmRequestKeys.extend`, for all groups."""
-    def chosen(
-        self, start: int, end: int, block_ids: list[int], mask: list[bool] | None = None
-    ) -> VllmChunkKeys:
-        """Return the keys of the chunks from ``start`` to before ``end`` whose block in
-        ``block_ids`` is not the null block. ``mask``, which begins with ``start``, must have them
-        too."""
 
 @final
 class VllmChunkKeys(Sequence[bytes]):
@@ -415,6 +411,100 @@ class VllmChunkKeys(Sequence[bytes]):
     def __add__(self, other: Iterable[bytes], /) -> list[bytes]: ...
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: None  # type: ignore[assignment]
-    def blocks(self, tables: list[list[int]]) -> tuple[list[list[int]], list[int]]:
-        """Return the blocks of the chunks in each group, by the ``tables`` of all groups, and the
-        position of the first of them, or 0. Raises ``IndexError`` for a chunk without a block."""
+
+@final
+class OffloadPlanner:
+    """Plans for the scheduler's side of an offloading connector, in one call each.
+
+    A group has the attributes ``group_idx``, ``tokens_per_block``, ``tokens_per_chunk``,
+    ``sliding_window_size_in_chunks``, ``load_window_tokens``, ``is_eagle_group`` and ``is_state``.
+    ``order`` has the groups with full attention first, then windows. ``align_size`` divides a hit
+    before windows shorten it. Raises ``ValueError`` for sizes of 0 and unknown groups.
+    """
+
+    def __new__(
+        cls,
+        groups: Sequence[Any],
+        order: Sequence[int],
+        blocks_per_chunk: int,
+        align_size: int | None = None,
+        tier: HostTier | None = None,
+    ) -> Self: ...
+    def look_up(
+        self,
+        keys: Sequence[VllmGroupKeys | list[bytes]],
+        num_computed: int,
+        num_tokens: int,
+        max_new: int | None = None,
+        max_load: int | None = None,
+    ) -> tuple[int | None, list[int]]:
+        """Return how many tokens beyond ``num_computed`` the tier has of a request with
+        ``num_tokens``, ``None`` to ask again later, and for each group with full attention the
+        chunk after the last one that was found. ``keys`` has the keys of each group. Raises
+        ``AssertionError`` if a group has fewer keys than the request has chunks."""
+    def load(
+        self,
+        keys: Sequence[VllmGroupKeys | list[bytes]],
+        blocks: Any,
+        num_computed: int,
+        num_cached: int,
+        is_sync: bool,
+        request: HostRequest | None = None,
+        notes_loading: bool = False,
+    ) -> OffloadLoadPlan | None:
+        """Return what a load of the tokens after ``num_computed`` up to ``num_cached`` covers;
+        ``None`` for what vLLM's own method has to do or to refuse.
+
+        With a ``request``, whose keys are in Rust, the tier has prepared the load and, unless it is
+        part of the step (``is_sync``), noted that its keys are being loaded if ``notes_loading``.
+        Raises ``AssertionError`` for keys that the tier cannot load."""
+    def store(self, request: HostRequest, offers: Sequence[Any]) -> OffloadStorePlan | None:
+        """Give a chunk to each offered key that the tier does not have, and return what is to be
+        stored; ``None`` if there is no room.
+
+        An offer of a group has the attributes ``keys``, which are in Rust, ``block_ids``,
+        ``start``, ``end`` and ``mask``: the chunks from ``start`` to before ``end`` whose block is
+        not the null block and, if there is a ``mask``, that it has. Raises ``AssertionError`` for
+        keys that an ended request did not see."""
+    def end(self, keys: Any, is_store: bool, is_success: bool = True) -> None:
+        """End a transfer of keys: a store, which may have failed, or a load, after which none of
+        them counts as being loaded. Raises ``AssertionError`` for a load that did not begin."""
+
+@final
+class OffloadLoadPlan:
+    """A load. ``parts`` are the first token of each group, the one after the last,
+    and its keys."""
+
+    @property
+    def keys(self) -> VllmChunkKeys | list[bytes]: ...
+    @property
+    def chunk_ids(self) -> NDArray[np.int32] | None:
+        """The chunks of the tier, if it has prepared the load."""
+    @property
+    def block_ids(self) -> NDArray[np.int32]: ...
+    @property
+    def group_sizes(self) -> list[int]:
+        """How many blocks are filled in each group."""
+    @property
+    def block_indices(self) -> list[int]:
+        """The first block that is filled in each group."""
+    @property
+    def num_chunks(self) -> list[int]:
+        """The chunk in each group with which its next store begins."""
+    @property
+    def parts(self) -> list[tuple[int, int, VllmChunkKeys | list[bytes]]]: ...
+
+@final
+class OffloadStorePlan:
+    """A store."""
+
+    @property
+    def keys(self) -> VllmChunkKeys: ...
+    @property
+    def chunk_ids(self) -> NDArray[np.int32]: ...
+    @property
+    def block_ids(self) -> list[list[int]]:
+        """The blocks of the keys in each group."""
+    @property
+    def block_indices(self) -> list[int]:
+        """The place of the first of them in each group, else 0."""

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 from kvoxide import __version__
-from kvoxide.vllm.host import connector_class
+from kvoxide.vllm.offload import connector_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
@@ -129,6 +129,7 @@ def test_sources_are_asked_and_counted_alike() -> None:
         num_tokens, told = rng.randrange(16), []
         for side in (stock, ours):
             side.manager = mock.Mock()
+            side._planner = mock.Mock(has_own_tier=False)
             side.manager.get_load_source.side_effect = lambda key, _, sources=sources: sources[key]
             side._req_status = {"a": state}
             request = SimpleNamespace(request_id="a")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kvoxide import PoisonedError, __version__
 from kvoxide.vllm.environment import recognise_host, recognition, sources
-from kvoxide.vllm.host import native_class
-from kvoxide.vllm.host.safe_tier import SafeTier
+from kvoxide.vllm.offload import native_class
+from kvoxide.vllm.offload.fallback import SafeTier
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
@@ -212,7 +212,7 @@ def test_who_reads_what_only_vllm_keeps_has_it() -> None:
 
 def test_a_tier_that_a_connector_reads_refuses_changes() -> None:
     manager = Stock(2)
-    manager.serve_connector()
+    manager.serve_connector(lambda *_: None)
     for why, change in CHANGES.items():
         with pytest.raises(AttributeError, match=f"^{re.escape(why)}, but .* set KVOXIDE_HOST=off"):
             change(manager)

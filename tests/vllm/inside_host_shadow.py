@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kvoxide.vllm import host
+from kvoxide.vllm import offload
 from kvoxide.vllm.environment import settings
 from kvoxide.vllm.plugin import entry_point as plugin
 from kvoxide.vllm.shadow import connector_shadow_class
@@ -23,7 +23,7 @@ from tests.proof.connector.world import ServersWorld
 
 NUM_STEPS = 120
 
-Native: Any = host.connector_class()
+Native: Any = offload.connector_class()
 
 
 class WrongHit(Native):  # type: ignore[misc]
@@ -119,7 +119,7 @@ def test_both_agree(seed: int, lines: list[str]) -> None:
     assert isinstance(connector, connector_shadow_class())
     shadow = played(comparison).shadow
     assert shadow is not None, lines
-    assert type(shadow.native.manager) is host.native_class()
+    assert type(shadow.native.manager) is offload.native_class()
     assert shadow.num_calls > NUM_STEPS
     assert not [line for line in lines if "difference" in line]
 
@@ -134,7 +134,7 @@ def test_the_first_difference_is_told_once_and_ends_the_shadow(
     scenario = drawn(
         0, num_chunks=30, has_events=True, children=1, extra={"eviction_policy": "lru"}
     )
-    monkeypatch.setattr(host, "connector_class", lambda: native)
+    monkeypatch.setattr(offload, "connector_class", lambda: native)
     connector = played(shadowed(scenario))
     assert connector.shadow is None
     (error,) = [line for line in lines if "difference" in line]

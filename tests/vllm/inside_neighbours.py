@@ -213,9 +213,12 @@ def test_blocks_are_taken_and_given_back_by_hand(make: Callable[..., Any]) -> No
         (lambda pool, row: pool.free_block_queue.append(pool.blocks[0]), "null block.*ariant 2"),
         (lambda pool, row: pool.free_block_queue.append(pool.blocks[50]), "already.*ariant 2"),
         (lambda pool, row: pool.free_block_queue.append(row[0]), r"1 references.*ariant 2|6\)"),
-        (lambda pool, row: row.append(row[0]), "there twice.*invariant 6"),
+        (lambda pool, row: row.append(row[0]), "1 references for 2 places.*invariant 6"),
         (lambda pool, row: row.append(pool.blocks[50]), "no reference.*invariant 6"),
-        (lambda pool, row: row.__setitem__(0, pool.blocks[14]), "in 1 tables.*invariant 6"),
+        (
+            lambda pool, row: row.__setitem__(0, pool.blocks[14]),
+            "for 2 places.*invariant 6",
+        ),
         (lambda pool, row: row.append(object()), "block_id"),
     ],
 )

@@ -1,5 +1,6 @@
 //! The compiled module of kvoxide: it converts arguments, calls the core, and converts results.
 
+mod offload;
 mod replay;
 mod serving;
 mod standalone;
@@ -22,14 +23,15 @@ mod _core {
         group_kinds,
     };
     #[pymodule_export]
+    use super::offload::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};
+    #[pymodule_export]
     use super::replay::{PySimulation, SimulationResult};
     #[pymodule_export]
     use super::serving::{InstanceResult, PyServing, PyStepTime, ServingResult};
     #[pymodule_export]
     use super::standalone::{
         AllBlocksCleared, BlockRemoved, BlockStored, PrefixCacheStats, PyBlock, PyBlockHasher,
-        PyBlockPool, PyBlocks, PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier, PyManager,
-        PyRequest, PyRetention, RequestStatus,
+        PyBlockPool, PyBlocks, PyManager, PyRequest, PyRetention, RequestStatus,
     };
 
     #[pymodule_export]
@@ -62,10 +64,13 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmBlockNumbers>()?;
     module.add_class::<vllm::VllmEventClasses>()?;
     module.add_class::<vllm::VllmEvents>()?;
-    module.add_class::<vllm::VllmBlockIds>()?;
-    module.add_class::<ffi::RequestKeys>()?;
-    module.add_class::<ffi::GroupKeys>()?;
-    module.add_class::<ffi::ChunkKeys>()?;
+    module.add_class::<offload::VllmBlockIds>()?;
+    module.add_class::<offload::RequestKeys>()?;
+    module.add_class::<offload::GroupKeys>()?;
+    module.add_class::<offload::ChunkKeys>()?;
+    module.add_class::<offload::OffloadPlanner>()?;
+    module.add_class::<offload::LoadPlan>()?;
+    module.add_class::<offload::StorePlan>()?;
     py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }
 

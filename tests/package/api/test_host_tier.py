@@ -251,11 +251,8 @@ def test_keys_of_a_request_are_lists_of_bytes_that_grow() -> None:
     assert list(first[1:4][-2:]) == keys([2, 3])
     assert first[::2] == keys([0, 2, 4])
     assert [request_keys.position(one) for one in (key(2), key(3, 3), key(2, 3))] == [48, 64, None]
-    chosen = first.chosen(1, 5, [7, 7, 0, 8, 9], [True, True, True, False])
-    assert list(chosen) == keys([1, 3])
-    both = VllmChunkKeys.joined([chosen, second[:]])
+    both = VllmChunkKeys.joined([first[1:2], first[3:4], second[:]])
     assert list(both[1:]) == [key(3), key(1, 3), key(3, 3)]
-    assert both.blocks([[10, 11, 12, 13], [20, 21]]) == ([[11, 13], [20, 21]], [1, 0])
 
 
 def test_hashes_in_rust_are_those_of_the_list() -> None:
@@ -325,5 +322,3 @@ def test_keys_of_a_request_with_hashes_of_another_length_are_refused() -> None:
         chunk_keys([bytes(33)])
     with pytest.raises(ValueError, match="different requests"):
         VllmChunkKeys.joined([*chunk_keys([bytes(32)]), *chunk_keys([bytes(32)])])
-    with pytest.raises(IndexError, match="a chunk without a block"):
-        chunk_keys([bytes(32)])[0].blocks([[], []])

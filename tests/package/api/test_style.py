@@ -9,8 +9,8 @@ from tests.testing.paths import ROOT
 
 # A ceiling only falls: a change that removes a count lowers it here.
 CEILINGS = {
-    "python": {"noun clauses": 67, "those of": 33, "words of rule 5": 47},
-    "rust": {"noun clauses": 82, "those of": 67, "words of rule 5": 66},
+    "python": {"noun clauses": 55, "those of": 28, "words of rule 5": 32},
+    "rust": {"noun clauses": 76, "those of": 65, "words of rule 5": 60},
     "tests": {"noun clauses": 2, "those of": 7, "words of rule 5": 6},
 }
 

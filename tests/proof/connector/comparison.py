@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvoxide.vllm.host import native_class
+from kvoxide.vllm.offload import native_class
 
 from ..sameness.host.sides import state_of_kvoxides, state_of_vllms
 from .memory import Prefixes, WrongBytesError

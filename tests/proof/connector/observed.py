@@ -29,7 +29,8 @@ _NOT_STATE = {
     "manager",
     "_connector_stats",
     "_events_tracker",
-    "_has_sync_loads",
+    "_lookup_complete_chunks",
+    "_planner",
     "_reset_fence_since",
     "shadow",
 }

@@ -9,7 +9,7 @@ from unittest import mock
 
 from kvoxide.vllm.adapter.manager import KVCacheManager as KvoxideManager
 from kvoxide.vllm.environment import settings
-from kvoxide.vllm.host import connector_class, native_class
+from kvoxide.vllm.offload import connector_class, native_class
 from kvoxide.vllm.plugin.hashing import native_hasher
 from kvoxide.vllm.verify.schedulers.side import NoGrammar
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from kvoxide.vllm.host import manager as native_module
-from kvoxide.vllm.host.handed_over import HandedOver
+from kvoxide.vllm.offload import manager as native_module
+from kvoxide.vllm.offload.fallback import FallbackManager
 from vllm.v1.kv_offload.base import LookupResult, get_offload_group_idx
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager, _RequestCacheAccess
 from vllm.v1.kv_offload.cpu.policies import arc as arc_module
@@ -393,7 +393,7 @@ def _after_hand_over(plant: Plant, change: Any) -> None:
         original(manager, *args)
         change(manager)
 
-    plant.around(native_module, "hand_over", hand_over)
+    plant.around(native_module, "switch_to_vllm", hand_over)
 
 
 @handed_over
@@ -414,6 +414,6 @@ def ranks_begin_anew(plant: Plant) -> None:
     _after_hand_over(plant, change)
 
 
-handed_over.lose(HandedOver, "_take_request", "requests_begin_anew")
+handed_over.lose(FallbackManager, "_take_request", "requests_begin_anew")
 
 FAULTS = {fault.name: fault for area in (manager, lru, arc, handed_over) for fault in area.all}

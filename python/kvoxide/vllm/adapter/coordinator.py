@@ -10,7 +10,13 @@ from kvoxide._core_vllm import VllmBlocks, VllmManager
 from kvoxide.vllm.adapter.calls import CoordinatorCalls
 from kvoxide.vllm.adapter.groups import group_view
 from kvoxide.vllm.adapter.pool import NativeBlockPool
-from kvoxide.vllm.adapter.watched import Watched, fields_of, replacing_class
+from kvoxide.vllm.adapter.repeats import Repeats
+from kvoxide.vllm.adapter.watched import (
+    Watched,
+    fields_of,
+    let_vllm_continue,
+    replacing_class,
+)
 from kvoxide.vllm.environment import Release, recognise
 
 
@@ -53,11 +59,16 @@ class NativeCoordinator(CoordinatorCalls, Watched):
         """A view of ``engine``, made with vLLM's ``arguments``."""
         self.engine = engine
         self.block_pool = pool
+        self.repeats = Repeats()
         self._cache_blocks = pool.observing(engine.cache_blocks)
         self.kv_cache_config = arguments["kv_cache_config"]
         self.scheduler_block_size = arguments["scheduler_block_size"]
         self.hash_block_size = arguments["hash_block_size"]
         self.num_reprefillable_tokens = max(0, arguments["num_prefill_lookahead"] - 1)
+        self._has_checkpoints = any(
+            getattr(group.kv_cache_spec, "num_prefill_checkpoint_blocks", 0)
+            for group in self.kv_cache_config.kv_cache_groups
+        )
         self.enable_partial_hash_hits = engine.enable_partial_hash_hits
         self._retention_interval: int | None = self.kv_cache_config.prefix_cache_retention_interval
         self.dcp_world_size = arguments.get("dcp_world_size", 1)
@@ -129,7 +140,7 @@ class NativeCoordinator(CoordinatorCalls, Watched):
         apply_admission_cap: bool = False,
         prefill_end: int = 0,
     ) -> int:
-        return self.engine.get_num_blocks_to_allocate(
+        arguments = (
             request_id,
             num_tokens,
             new_computed_blocks,
@@ -140,8 +151,24 @@ class NativeCoordinator(CoordinatorCalls, Watched):
             apply_admission_cap,
             prefill_end,
         )
+        is_noted = self._has_checkpoints and not apply_admission_cap
+        if is_noted and self.engine.table_len(request_id, 0) is None:
+            # vLLM's method notes where a new request will have a state inside its chunk. An
+            # allocation that vLLM's methods make needs the note.
+            let_vllm_continue(
+                self,
+                "get_num_blocks_to_allocate() is called without apply_admission_cap for "
+                f"{request_id!r}, which has no blocks",
+            )
+            return self.get_num_blocks_to_allocate(*arguments)
+        return self.engine.get_num_blocks_to_allocate(*arguments)
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
+        if self.repeats:
+            self.repeats.leave_to_vllm(self, "cache_blocks", request.request_id)
+            if not isinstance(self, NativeCoordinator):
+                self.cache_blocks(request, num_computed_tokens)
+                return
         # Late outputs of a request whose id is used again leave fewer than none computed.
         self._cache_blocks(request, max(0, num_computed_tokens))
 

@@ -48,7 +48,7 @@ class Fallback:
         """
         if settings.current_mode() == "require":
             raise UnsupportedError(
-                f"KVOXIDE=require, and {what}: kvoxide's manager does not call or read it. Set "
+                f"KVOXIDE=require, and {what}: kvoxide's manager does not follow this. Set "
                 "KVOXIDE=auto to let vLLM's manager take over here, or KVOXIDE=off"
             )
         if self._manager.block_pool.is_telling:
@@ -93,7 +93,7 @@ class Fallback:
         )
         WATCHERS.discard(self)
         logger.warning(
-            "kvoxide: %s. kvoxide's manager does not call or read it, so vLLM's own manager "
+            "kvoxide: %s. kvoxide's manager does not follow this, so vLLM's own manager "
             "continues from here in the same state%s. Set KVOXIDE=off to start with vLLM's",
             what,
             settings.lost_policies(),

@@ -111,6 +111,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self.empty_kv_cache_blocks = self.engine.empty_blocks()
         self._has_observers = self.enable_kv_cache_events or bool(self.metrics_collector)
         self.block_pool.on_first_watcher = self._notify_observers
+        self.coordinator.repeats.call_at_first(self._guard_calls)
         self._looks = cycle((True, *[False] * (_STEPS_PER_LOOK - 1)))
         self._bound: dict[str, Any] = {}
         self._bind_calls()
@@ -123,8 +124,25 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         be told what they did."""
         for name in _DIRECT:
             call = getattr(self.engine, name)
-            is_observed = self._has_observers and name in _OBSERVED
-            self._bind(name, self.block_pool.observing(call) if is_observed else call)
+            if name in _OBSERVED and self._has_observers:
+                call = self.block_pool.observing(call)
+            if name in _OBSERVED and self.coordinator.repeats:
+                call = self._guarded(name, call)
+            self._bind(name, call)
+
+    def _guarded(self, name: str, call: Any) -> Any:
+        """Return ``call``, which lets vLLM's own objects continue first for a request with a block
+        more than once in a table."""
+        repeats = self.coordinator.repeats
+
+        def guarded(request: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(self, KVCacheManager):
+                repeats.leave_to_vllm(self, name, request.request_id)
+                if not repeats:
+                    self._bind_calls()
+            return call(request, *args, **kwargs)
+
+        return guarded
 
     def _bind(self, name: str, call: Any) -> None:
         """Make ``call`` a method of this object, unless other code set one."""
@@ -143,13 +161,17 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
 
     def _notify_observers(self) -> None:
         fields_of(self)["_has_observers"] = True
+        self._bind_calls_anew("unpin_blocks is called")
+
+    def _guard_calls(self) -> None:
+        self._bind_calls_anew("a block is more than once in a table")
+
+    def _bind_calls_anew(self, why: str) -> None:
         self._bind_calls()
         for name in _OBSERVED:
-            # A hook may call the engine's method as it was before, which tells no observer.
+            # A hook may call the engine's method as it was before.
             if vars(self).get(name) is not self._bound[name]:
-                self._watcher.before_change(
-                    f"{self._shown_as}.{name} is set, unpin_blocks is called"
-                )
+                self._watcher.before_change(f"{self._shown_as}.{name} is set, {why}")
                 return
 
     def release_calls(self) -> None:

@@ -105,15 +105,15 @@ class StandIn:
 
 
 def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
-    from kvoxide.vllm import host
+    from kvoxide.vllm import offload
 
     try:
-        arguments = host.bound_arguments(args, kwargs)
+        arguments = offload.bound_arguments(args, kwargs)
     except TypeError:
         raise _NotOurs from None  # these are not vLLM's arguments; its own constructor says so
-    if reasons := host.reasons_against(arguments):
+    if reasons := offload.reasons_against(arguments):
         raise _NotOurs(*reasons)
-    return constructed(host.native_class(), args, kwargs), _describe_tier(arguments)
+    return constructed(offload.native_class(), args, kwargs), _describe_tier(arguments)
 
 
 def _describe_tier(arguments: Mapping[str, Any]) -> str:
@@ -130,10 +130,10 @@ def _describe_tier(arguments: Mapping[str, Any]) -> str:
 
 def _construct_connector(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
     from kvoxide import __version__
-    from kvoxide.vllm import host
+    from kvoxide.vllm import offload
 
-    made = constructed(host.connector_class(), args, kwargs)
-    is_ours = type(made.manager) is host.native_class()
+    made = constructed(offload.connector_class(), args, kwargs)
+    is_ours = type(made.manager) is offload.native_class()
     tier = "its host tier" if is_ours else type(made.manager).__qualname__
     return made, f"kvoxide {__version__} speeds up the offloading connector over {tier}"
 

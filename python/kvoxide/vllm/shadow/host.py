@@ -23,7 +23,7 @@ from vllm.v1.kv_offload.base import LoadStoreSpec
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 
 from kvoxide._core import InternalError, __version__
-from kvoxide.vllm import host
+from kvoxide.vllm import offload
 from kvoxide.vllm.environment import Settings, logger, settings
 from kvoxide.vllm.shadow.description import describe_event, exception_name, is_event, shortened
 from kvoxide.vllm.shadow.step import raised
@@ -112,7 +112,7 @@ class HostShadow:
         spec = bound.arguments["spec"] = copy(bound.arguments["spec"])
         spec._manager = None  # the shadow keeps its own manager
         with settings.using(Settings(host_mode="require")):
-            self.native: Any = host.connector_class()(*bound.args[1:], **bound.kwargs)
+            self.native: Any = offload.connector_class()(*bound.args[1:], **bound.kwargs)
         self.num_calls = 0
         self._manager = manager
         least = max(_MIN_CALLS_BETWEEN_CHECKS, self.native.manager.tier.num_chunks)

@@ -42,7 +42,11 @@ pub fn check_direct_writes(manager: &mut Manager, request: RequestId) -> Result<
         let tables = manager.requests.iter().filter(|(id, _)| counts(**id));
         holders(manager, tables.map(|(_, held)| held)).and_then(|holders| {
             held.map_or(Ok(()), |held| check_request(manager, request, held, &holders))
-        })
+        })?;
+        match manager.repeated_block(request) {
+            None => Ok(()),
+            Some(block) => Err(format!("request {request} has block {block} twice in a table")),
+        }
     })?;
     manager.accept_direct_writes(request);
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 
-use super::hash_of;
+use super::key::hash_of;
 use crate::block::{BlockHash, CacheKey, GroupId};
 use crate::error::{Error, Result};
 

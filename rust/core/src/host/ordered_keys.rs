@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::hash_of;
+use super::key::hash_of;
 use super::links::{Links, NONE, Order};
 use crate::block::CacheKey;
 

@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::{Position, hash_of};
+use super::key::{Position, hash_of};
 use crate::block::{BlockHash, CacheKey, GroupId};
 
 /// A key and how a request saw it, in 40 bytes.

@@ -5,9 +5,9 @@ use hashbrown::HashSet;
 
 use super::chunks::{ChunkId, Cursor};
 use super::event::HostEventKind;
+use super::key::{Position, PositionedKey};
 use super::request::HostRequest;
 use super::tier::{FirstAccess, HostTier, check_not_ended};
-use super::{Position, PositionedKey};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 

@@ -4,23 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::chunks::{ChunkId, Chunks, Cursor};
 use super::event::{HostEvent, HostEventKind};
+use super::key::{Position, PositionedKey};
 use super::policy::{HostPolicy, LruRank, PolicyState};
+use super::release::VllmVersion;
 use super::request::HostRequest;
 use super::store_tracker::StoreTracker;
-use super::{Position, PositionedKey};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
-
-/// The release of vLLM whose decisions the tier makes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum VllmVersion {
-    /// LRU orders chunks by when they were stored or a request with them ended, and failed stores
-    /// tell nothing.
-    V0_32,
-    /// Chunks of a running request share a rank, ordered by position.
-    #[default]
-    V0_33,
-}
 
 /// The settings of a tier.
 #[derive(Clone, Debug)]

@@ -31,8 +31,8 @@ impl DirectWrites {
 
 impl Manager {
     /// Replaces the table of a request in a group. The manager knows the request from then on.
-    /// Returns [`Error::Block`] if a block is in the table twice, is free, or has no reference left
-    /// for the table.
+    /// Returns [`Error::Block`] if a block is free or has no reference left for a place in it. A
+    /// table may have a block more than once until the next call about its request.
     pub fn write_table(
         &mut self,
         request: RequestId,
@@ -116,37 +116,50 @@ impl Manager {
         &mut self.requests.entry(request).or_insert_with(new).groups[group]
     }
 
-    /// Checks that each block is in the table once, and that it has a reference for it.
+    /// Checks that each block has a reference for every place in a table that it takes.
     fn check_references(&self, request: RequestId, group: usize, blocks: &[BlockId]) -> Result<()> {
         let refused = |block: BlockId, why: String| {
             Err(Error::Block(format!("block {block} cannot be in the table: {why} (invariant 6)")))
         };
-        let mut added = HashSet::new();
+        let mut num_added = HashMap::<BlockId, i32>::new();
         for &block in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
-            if !added.insert(block) {
-                return refused(block, "it would be there twice".into());
-            }
+            *num_added.entry(block).or_default() += 1;
         }
         if let Ok(held) = self.blocks_of(request) {
-            held.groups[group].blocks.iter().for_each(|block| _ = added.remove(&block));
+            for block in held.groups[group].blocks.iter() {
+                num_added.entry(block).and_modify(|added| *added -= 1);
+            }
         }
-        if added.is_empty() {
+        num_added.retain(|_, added| *added > 0);
+        if num_added.is_empty() {
             return Ok(());
         }
-        if let Some(&block) = added.iter().find(|&&block| self.pool.ref_count(block) <= 0) {
+        if let Some(&block) = num_added.keys().find(|&&block| self.pool.ref_count(block) <= 0) {
             return refused(block, "it has no reference".into());
         }
-        let mut num_holders = HashMap::<BlockId, i32>::new();
-        for (block, _) in self.holders_of(&added) {
-            *num_holders.entry(block).or_default() += 1;
+        let mut num_places = num_added;
+        for (block, _) in self.holders_of(&num_places.keys().copied().collect()) {
+            num_places.entry(block).and_modify(|places| *places += 1);
         }
-        match num_holders.into_iter().find(|&(block, n)| n >= self.pool.ref_count(block)) {
+        match num_places.into_iter().find(|&(block, n)| n > self.pool.ref_count(block)) {
             None => Ok(()),
             Some((block, n)) => refused(
                 block,
-                format!("it has {} references and is in {n} tables", self.pool.ref_count(block)),
+                format!(
+                    "it has {} references for {n} places in tables",
+                    self.pool.ref_count(block)
+                ),
             ),
         }
+    }
+
+    /// Returns a block that a table of the request has more than once.
+    pub(crate) fn repeated_block(&self, request: RequestId) -> Option<BlockId> {
+        let held = self.blocks_of(request).ok()?;
+        held.groups.iter().find_map(|group| {
+            let mut seen = HashSet::new();
+            group.blocks.iter().find(|&block| block != NULL_BLOCK && !seen.insert(block))
+        })
     }
 
     /// Returns the requests that hold any of these blocks, with one entry per table that has the

@@ -50,9 +50,12 @@ fn the_next_step_fills_a_table_that_was_cut() {
 fn writes_that_break_a_table_are_refused_and_change_nothing() {
     let mut manager = manager();
     let refused = [
-        (vec![1, 2, 3, 2], "block 2 cannot be in the table: it would be there twice"),
+        (
+            vec![1, 2, 3, 2],
+            "block 2 cannot be in the table: it has 1 references for 2 places in tables",
+        ),
         (vec![1, 2, 3, 9], "block 9 cannot be in the table: it has no reference"),
-        (vec![1, 2, 3, 6], "block 6 cannot be in the table: it has 1 references and is in 1"),
+        (vec![1, 2, 3, 6], "block 6 cannot be in the table: it has 1 references for 2 places"),
     ];
     for (blocks, why) in refused {
         let error = manager.write_table(A, 0, blocks).expect_err(why).to_string();
@@ -104,4 +107,32 @@ fn writes_can_share_blocks_and_make_and_empty_requests() {
     assert!(manager.forget_if_empty(9) && !manager.knows(9));
     manager.release_blocks(&[1]).expect("the reference that is left");
     assert_eq!(check(&manager), Ok(()));
+}
+
+#[test]
+fn a_table_may_have_a_block_more_than_once_until_the_next_call_about_its_request() {
+    let mut manager = manager();
+    manager.pool_mut().touch(&[3, 3]);
+    manager.write_table(9, 0, vec![0, 3, 3]).expect("two references to spare");
+    assert!(manager.write_table(9, 0, vec![3, 3, 3]).is_err(), "the third is the owner's");
+    assert_eq!((table(&manager, 9), check(&manager)), (vec![0, 3, 3], Ok(())));
+    let broken = check_direct_writes(&mut manager, 9).expect_err("block 3 is there twice");
+    assert!(broken.contains("block 3"), "{broken}");
+    manager.free(9).expect("a request with blocks");
+    assert_eq!((manager.pool().ref_count(3), check(&manager)), (1, Ok(())));
+}
+
+#[test]
+fn a_state_in_a_table_twice_is_refused_by_the_next_call_about_its_request() {
+    let states = GroupSpec::new("mamba", 4);
+    let config =
+        ManagerConfig { enable_caching: false, ..ManagerConfig::new(11, vec![states], 40) };
+    let mut manager = Manager::new(config).expect("a configuration that can work");
+    allocate(&mut manager, A, 0, 4);
+    manager.pool_mut().touch(&[1]);
+    manager.write_table(A, 0, vec![1, 1]).expect("a reference to spare");
+    let broken = check_direct_writes(&mut manager, A).expect_err("a state twice");
+    assert!(broken.contains("request 1 has block 1 twice in a table"), "{broken}");
+    manager.write_table(A, 0, vec![1]).expect("its own block");
+    assert_eq!(check_direct_writes(&mut manager, A), Ok(()));
 }

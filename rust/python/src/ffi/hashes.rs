@@ -68,7 +68,7 @@ impl Hashes {
 }
 
 /// Returns the hash of bytes. The number of bytes can be too large, or 0.
-pub(super) fn hash_of(py: Python<'_>, bytes: &[u8]) -> PyResult<BlockHash> {
+pub(crate) fn hash_of(py: Python<'_>, bytes: &[u8]) -> PyResult<BlockHash> {
     BlockHash::from_slice(bytes).ok_or_else(|| {
         hash_error(py, format!("a block hash has {} bytes; allowed are 1 to 32", bytes.len()))
     })
@@ -152,7 +152,7 @@ pub(crate) fn known_key(
 }
 
 /// Returns a key to look up; `None` if its hash has a length that `is_known` refuses.
-pub(super) fn key_of_known_len(
+pub(crate) fn key_of_known_len(
     packed: &Bound<'_, PyBytes>,
     is_known: impl FnOnce(usize) -> bool,
 ) -> PyResult<Option<CacheKey>> {
@@ -162,7 +162,7 @@ pub(super) fn key_of_known_len(
 }
 
 /// Returns the hash and the group of a packed key.
-pub(super) fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
+pub(crate) fn unpacked<'a>(packed: &'a Bound<'_, PyBytes>) -> PyResult<(&'a [u8], GroupId)> {
     let refuse =
         || block_error(packed.py(), "a key is a block hash followed by a group id of 4 bytes");
     let (hash, group) = packed.as_bytes().split_last_chunk::<4>().ok_or_else(refuse)?;

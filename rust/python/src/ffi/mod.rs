@@ -3,7 +3,6 @@
 
 mod block_lists;
 mod block_views;
-mod chunk_keys;
 mod config;
 mod copies;
 mod groups;
@@ -13,7 +12,6 @@ mod shared_methods;
 mod pickling;
 
 mod block_ids;
-mod chunk_hashes;
 mod hashes;
 mod made_hashes;
 mod numbers;
@@ -30,8 +28,6 @@ mod errors;
 pub(crate) use block_ids::{computed_id_lists, each_block, id_array, id_lists};
 pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
 pub(crate) use block_views::BlockView;
-pub(crate) use chunk_hashes::HashLengths;
-pub(crate) use chunk_keys::{ChunkKeys, GroupKeys, RequestKeys};
 pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use copies::PyBlockCopy;
 pub(crate) use errors::{
@@ -41,8 +37,8 @@ pub(crate) use errors::{
 pub(crate) use groups::{GroupDeclaration, PyGroupSpec, group_kinds};
 pub(crate) use guarded_cell::{CheckedState, GuardedCell};
 pub(crate) use hashes::{
-    Hashes, algorithm_named, block_hash, hash_bytes, known_hash, known_key, packed_key,
-    unpacked_key,
+    Hashes, algorithm_named, block_hash, hash_bytes, hash_of, key_of_known_len, known_hash,
+    known_key, packed_key, unpacked, unpacked_key,
 };
 pub(crate) use made_hashes::{MadeChain, MadeHashes};
 pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size};

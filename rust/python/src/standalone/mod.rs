@@ -5,8 +5,6 @@ mod manager;
 
 mod pool;
 
-mod host;
-
 mod blocks;
 mod checks;
 
@@ -26,7 +24,6 @@ mod hasher;
 pub(crate) use blocks::{PyBlock, PyBlocks};
 pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
 pub(crate) use hasher::PyBlockHasher;
-pub(crate) use host::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};
 pub(crate) use manager::PyManager;
 pub(crate) use pool::PyBlockPool;
 pub(crate) use request::{PyRequest, RequestStatus};

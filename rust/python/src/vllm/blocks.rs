@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use numpy::PyArray1;
 use pyo3::exceptions::{PyAssertionError, PyIndexError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,7 +14,7 @@ use super::block::class_in_vllm;
 use super::engine::Engine;
 use super::state::VllmState;
 use super::synced::Synced;
-use crate::ffi::{BlockLists, Owner, contained, id_array, list_methods, place};
+use crate::ffi::{BlockLists, Owner, contained, list_methods, place};
 
 /// Blocks per group, with the interface of vLLM's class of this name.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
@@ -90,7 +89,7 @@ impl VllmBlocks {
     }
 
     /// Returns the ids of all groups, except for leading null blocks.
-    pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.lists.groups.iter().flat_map(|group| group.ids()).copied()
     }
 
@@ -169,40 +168,6 @@ impl VllmBlocks {
         self.lists.unhashed(py)
     }
 
-    fn first_unhashed(
-        &self,
-        py: Python<'_>,
-        group: isize,
-        start: usize,
-        end: usize,
-        or_hashed: bool,
-    ) -> PyResult<usize> {
-        let group = self.selected(py, Some(vec![group]))?[0];
-        if self.lists.owner.is_replaced() {
-            for (at, id) in group.iter().enumerate().take(end).skip(start) {
-                let is_it =
-                    id != NULL_BLOCK && (or_hashed || !self.unhashed_twins(py, [id])?.is_empty());
-                if is_it {
-                    return Ok(at);
-                }
-            }
-            return Ok(end);
-        }
-        self.lists.first_unhashed(py, group, start..end, or_hashed)
-    }
-
-    fn block_ids_of<'py>(
-        &self,
-        py: Python<'py>,
-        group: isize,
-        start: usize,
-        end: usize,
-    ) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        let group = self.selected(py, Some(vec![group]))?[0];
-        let ids = group.iter().skip(start).take(end.saturating_sub(start));
-        contained(py, || Ok(id_array(py, ids)))
-    }
-
     fn new_empty(&self) -> Self {
         Self::of_caller(self.lists.emptied())
     }
@@ -225,6 +190,40 @@ impl VllmBlocks {
 }
 
 list_methods!(VllmBlocks);
+
+impl VllmBlocks {
+    /// Returns the blocks of a group.
+    pub(crate) fn group(&self, group: usize) -> PyResult<&GroupBlocks> {
+        self.lists.groups.get(group).ok_or_else(|| {
+            let len = self.lists.groups.len();
+            PyIndexError::new_err(format!("group id {group} is unknown; there are {len} groups"))
+        })
+    }
+
+    /// Returns the first place of a group from `start` to before `end` whose block is not the null
+    /// block and, unless `or_hashed`, has no hash; else `end`.
+    pub(crate) fn first_unhashed(
+        &self,
+        py: Python<'_>,
+        group: usize,
+        start: usize,
+        end: usize,
+        or_hashed: bool,
+    ) -> PyResult<usize> {
+        let group = self.group(group)?;
+        if self.lists.owner.is_replaced() {
+            for (at, id) in group.iter().enumerate().take(end).skip(start) {
+                let is_it =
+                    id != NULL_BLOCK && (or_hashed || !self.unhashed_twins(py, [id])?.is_empty());
+                if is_it {
+                    return Ok(at);
+                }
+            }
+            return Ok(end);
+        }
+        self.lists.first_unhashed(py, group, start..end, or_hashed)
+    }
+}
 
 impl Engine {
     /// Returns the part of a state that keeps Python's lists up to date.

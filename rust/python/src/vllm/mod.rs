@@ -12,8 +12,6 @@ mod manager;
 mod queue_walk;
 mod sequence;
 
-mod block_id_set;
-
 mod blocks;
 mod events;
 
@@ -38,7 +36,6 @@ mod errors;
 mod hasher;
 
 pub(crate) use block::VllmBlock;
-pub(crate) use block_id_set::VllmBlockIds;
 pub(crate) use block_numbers::VllmBlockNumbers;
 pub(crate) use blocks::VllmBlocks;
 pub(crate) use events::{VllmEventClasses, VllmEvents};

@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from kvoxide.vllm.host import native_class
+from kvoxide.vllm.offload import native_class
 from vllm.v1.kv_offload.base import ReqContext
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 

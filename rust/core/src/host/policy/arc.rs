@@ -1,10 +1,12 @@
 //! Adaptive replacement: chunks used once (T1), chunks used again (T2), and the ghosts of what was
 //! evicted from each (B1, B2).
 
-use super::{ChunkId, Chunks, Cursor, Seen, room_for};
+use super::room::room_for;
 use crate::block::CacheKey;
+use crate::host::chunks::{ChunkId, Chunks, Cursor};
 use crate::host::links::{Links, NONE, Order};
 use crate::host::ordered_keys::OrderedKeys;
+use crate::host::request::Seen;
 
 const T1: usize = 0;
 const T2: usize = 1;

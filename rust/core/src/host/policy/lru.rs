@@ -9,8 +9,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{ChunkId, Chunks, Cursor, HostRequest, Position, VllmVersion, room_for};
+use super::room::room_for;
 use crate::block::CacheKey;
+use crate::host::chunks::{ChunkId, Chunks, Cursor};
+use crate::host::key::Position;
+use crate::host::release::VllmVersion;
+use crate::host::request::HostRequest;
 
 /// Entries of a segment of own ranks, after which the next one begins.
 const MAX_SEGMENT_LEN: usize = 4096;

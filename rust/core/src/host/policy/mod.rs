@@ -3,9 +3,12 @@
 mod arc;
 mod lru;
 
-use super::chunks::{ChunkId, Chunks, Cursor};
+mod room;
+
+use super::chunks::{ChunkId, Chunks};
+use super::key::Position;
+use super::release::VllmVersion;
 use super::request::{HostRequest, Seen};
-use super::{Position, VllmVersion};
 use crate::block::CacheKey;
 use arc::Arc;
 use lru::Lru;
@@ -156,12 +159,4 @@ impl PolicyState {
             Self::Arc(arc) => Some(arc.lists(chunks)),
         }
     }
-}
-
-/// Returns an empty list that needs not move to grow, where there is memory for it.
-fn room_for<T>(capacity: usize) -> Vec<T> {
-    let mut list = Vec::new();
-    // What nobody touches takes no memory; where even that is refused, the list grows as any.
-    _ = list.try_reserve_exact(capacity);
-    list
 }

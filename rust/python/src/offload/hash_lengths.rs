@@ -5,8 +5,7 @@ use pyo3::types::PyBytes;
 
 use kvoxide_core::{BlockHash, CacheKey};
 
-use super::errors::hash_error;
-use super::hashes::{hash_of, key_of_known_len, packed_key, unpacked};
+use crate::ffi::{hash_error, hash_of, key_of_known_len, packed_key, unpacked};
 
 /// The lengths of all hashes of a tier or a request. A hash shows its own length only if it is
 /// padded. So the lengths are known exactly only if all hashes are padded.

@@ -12,10 +12,8 @@ use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PySlice};
 use kvoxide_core::host::{HostTier, PositionedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
-use super::block_ids::each_block;
-use super::chunk_hashes::HashLengths;
-use super::made_hashes::MadeChain;
-use super::panics::contained;
+use super::hash_lengths::HashLengths;
+use crate::ffi::{MadeChain, contained, each_block};
 
 /// The keys of a request's chunks in each group. They grow with the request's block hashes.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmRequestKeys")]
@@ -28,9 +26,9 @@ pub(crate) struct RequestKeys {
 struct Group {
     id: GroupId,
     tokens_per_chunk: u32,
-    /// Where the hashes of its chunks stand.
+    /// The column with the hashes of its chunks.
     column: usize,
-    /// What the last look-up from a chunk on found.
+    /// The chunk at which the last look-up began, and its result.
     memo: Mutex<(usize, PrefixMemo)>,
 }
 
@@ -40,7 +38,7 @@ struct Column {
     hashes_per_chunk: usize,
     /// The request's first hashes, all of them, if they were in Rust already.
     head: Arc<Vec<BlockHash>>,
-    /// The column's hashes behind the head.
+    /// The column's hashes after the head.
     tail: Vec<BlockHash>,
     /// The places of the first hashes, as many as were needed so far.
     index: HashMap<BlockHash, u32, foldhash::fast::FixedState>,
@@ -154,13 +152,39 @@ impl RequestKeys {
 }
 
 impl RequestKeys {
-    fn num_keys(&self, group: usize) -> usize {
+    /// Returns how many keys a group has.
+    pub(super) fn num_keys(&self, group: usize) -> usize {
         self.columns[self.groups[group].column].len()
     }
 
     fn key(&self, group: usize, at: usize) -> CacheKey {
         let Group { id, column, .. } = &self.groups[group];
         CacheKey { hash: self.columns[*column].hash(at), group: *id }
+    }
+
+    /// Returns the keys of a group's chunks at these places.
+    pub(super) fn keys(
+        &self,
+        group: usize,
+        places: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = CacheKey> + ExactSizeIterator + use<'_> {
+        places.map(move |at| self.key(group, at))
+    }
+
+    /// Returns how many keys of a group's chunks a tier has, from the first of these places on;
+    /// `None` if one of them is pending. A look-up from the same place on is remembered.
+    pub(super) fn lookup_prefix(
+        &self,
+        group: usize,
+        places: Range<usize>,
+        tier: &HostTier,
+    ) -> Option<usize> {
+        let mut memo = self.groups[group].memo.lock().unwrap_or_else(PoisonError::into_inner);
+        if memo.0 != places.start {
+            *memo = (places.start, PrefixMemo::default());
+        }
+        let key = |at| self.key(group, places.start + at);
+        tier.lookup_prefix_again(key, places.len(), &mut memo.1)
     }
 
     fn run(&self, run: &Run) -> impl DoubleEndedIterator<Item = PositionedKey> + Clone + use<'_> {
@@ -216,28 +240,17 @@ impl GroupKeys {
     ) -> PyResult<()> {
         self.keys.borrow_mut(hashes.py()).extend(hashes, attributes)
     }
+}
 
-    /// Returns the keys from `start` to before `end` whose block in `block_ids` is not the null
-    /// block and, if there is a `mask` of them, that it has.
-    #[pyo3(signature = (start, end, block_ids, mask=None))]
-    fn chosen(
-        &self,
-        start: usize,
-        end: usize,
-        block_ids: &Bound<'_, PyList>,
-        mask: Option<Vec<bool>>,
-    ) -> PyResult<ChunkKeys> {
-        let py = block_ids.py();
-        let mut chosen = ChunkKeys { keys: self.keys.clone_ref(py), runs: Vec::new() };
-        let is_in =
-            |at: usize| mask.as_ref().is_none_or(|mask| mask.get(at - start) == Some(&true));
-        each_block(block_ids, start..end.min(self.__len__(py)), |at, _| {
-            if is_in(at) {
-                chosen.push(self.group, at);
-            }
-            Ok(true)
-        })?;
-        Ok(chosen)
+impl GroupKeys {
+    /// Returns the keys of all groups.
+    pub(super) fn of_request<'py>(&self, py: Python<'py>) -> &Bound<'py, RequestKeys> {
+        self.keys.bind(py)
+    }
+
+    /// Returns which group of the request this is.
+    pub(super) fn group(&self) -> usize {
+        self.group
     }
 }
 
@@ -309,10 +322,17 @@ impl ChunkKeys {
         let others = other.try_iter()?.collect::<PyResult<Vec<_>>>()?;
         self.list(other.py())?.as_any().add(others)
     }
+}
+
+impl ChunkKeys {
+    /// Returns no key of a request.
+    pub(super) fn none_of(keys: &Bound<'_, RequestKeys>) -> Self {
+        Self { keys: keys.clone().unbind(), runs: Vec::new() }
+    }
 
     /// Returns the blocks of the chunks, by the block ids of all groups; how many there are in each
     /// group, and the place of the first of them, else 0.
-    fn blocks<'py>(
+    pub(super) fn blocks<'py>(
         &self,
         py: Python<'py>,
         tables: Vec<Bound<'py, PyList>>,
@@ -331,9 +351,33 @@ impl ChunkKeys {
         }
         Ok((blocks, firsts))
     }
-}
 
-impl ChunkKeys {
+    /// Adds the keys of a group's chunks at these places, which follow the places that it has of the
+    /// group.
+    pub(super) fn add(&mut self, group: usize, places: Range<usize>) {
+        if !places.is_empty() {
+            self.runs.push(Run { group, places });
+        }
+    }
+
+    /// Adds the keys of a group's chunks from `start` to before `end` whose block in `block_ids` is
+    /// not the null block and, if there is a `mask` of them, that it has.
+    pub(super) fn add_stored(
+        &mut self,
+        group: usize,
+        places: Range<usize>,
+        block_ids: &Bound<'_, PyList>,
+        mask: Option<&[bool]>,
+    ) -> PyResult<()> {
+        let start = places.start;
+        each_block(block_ids, places, |at, _| {
+            if mask.is_none_or(|mask| mask.get(at - start) == Some(&true)) {
+                self.push(group, at);
+            }
+            Ok(true)
+        })
+    }
+
     pub(crate) fn num_keys(&self) -> usize {
         self.runs.iter().map(|run| run.places.len()).sum()
     }
@@ -352,15 +396,10 @@ impl ChunkKeys {
 
     /// Returns how many keys a tier has from the first one on, `None` if one of them is pending.
     pub(crate) fn lookup_prefix(&self, owner: &RequestKeys, tier: &HostTier) -> Option<usize> {
-        let [Run { group, places }] = &self.runs[..] else {
-            return tier.lookup_prefix(self.with_positions(owner).map(|(key, _)| key));
-        };
-        let mut memo = owner.groups[*group].memo.lock().unwrap_or_else(PoisonError::into_inner);
-        if memo.0 != places.start {
-            *memo = (places.start, PrefixMemo::default());
+        match &self.runs[..] {
+            [Run { group, places }] => owner.lookup_prefix(*group, places.clone(), tier),
+            _ => tier.lookup_prefix(self.with_positions(owner).map(|(key, _)| key)),
         }
-        let key = |at| owner.key(*group, places.start + at);
-        tier.lookup_prefix_again(key, places.len(), &mut memo.1)
     }
 
     /// Returns the keys at some places, which ascend.

@@ -1,4 +1,4 @@
-//! Which blocks were allocated in a step, and what lists of block ids have of them.
+//! The blocks that were allocated in a step, and where lists of block ids have them.
 
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
 use pyo3::intern;
@@ -7,8 +7,8 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
-use super::blocks::VllmBlocks;
 use crate::ffi::each_block;
+use crate::vllm::VllmBlocks;
 
 /// Ids of blocks, a bit each.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlockIds")]
@@ -25,7 +25,7 @@ impl VllmBlockIds {
         Self::default()
     }
 
-    /// Adds ids but that of the null block.
+    /// Adds ids, without the null block's.
     fn update(&mut self, block_ids: &Bound<'_, PyList>) -> PyResult<()> {
         each_block(block_ids, 0..block_ids.len(), |_, id| {
             self.add(id);
@@ -51,9 +51,9 @@ impl VllmBlockIds {
         Ok(found)
     }
 
-    /// Replaces the ids that are here by the null block's in what requests' windowed `groups` did
-    /// not store yet: behind the stored chunks, and before the number of blocks that `num_before`
-    /// has of a request in each of these groups, else in all of its list.
+    /// Replaces the ids that are here by the null block's in the parts of lists that requests'
+    /// windowed `groups` did not store yet: after the stored chunks, and before the number of blocks
+    /// that `num_before` has of a request in each of these groups, else in all of its list.
     fn forget_in(
         &self,
         states: &Bound<'_, PyDict>,
@@ -117,8 +117,8 @@ impl VllmBlockIds {
 /// Lists that are longer have a note of what was looked at.
 const MAX_WITHOUT_NOTE: usize = 64;
 
-/// The blocks of a request in a windowed group, of which those behind the stored chunks may leave
-/// the window, and be another request's, before they are stored.
+/// The blocks of a request in a windowed group. Blocks after the stored chunks may leave the window,
+/// and be another request's, before they are stored.
 struct PendingList<'py> {
     /// The attributes of vLLM's object.
     fields: Bound<'py, PyDict>,

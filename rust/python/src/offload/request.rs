@@ -1,4 +1,4 @@
-//! What a request saw of a tier.
+//! The keys of a tier that a request saw.
 
 use pyo3::prelude::*;
 

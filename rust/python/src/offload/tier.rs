@@ -8,11 +8,12 @@ use kvoxide_core::host::{
     ChunkId, ChunkState, HostPolicy, HostTier, HostTierConfig, LruRank, Seen, VllmVersion,
 };
 
+use super::hash_lengths::HashLengths;
 use super::keys::{Keys, key_list, known_positions};
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
 use super::request::PyHostRequest;
 use super::state::HostState;
-use crate::ffi::{GuardedCell, HashLengths, IntoPyResult, config_error, size};
+use crate::ffi::{GuardedCell, IntoPyResult, config_error, size};
 
 /// The releases whose decisions a tier can make.
 const RELEASES: [(&str, VllmVersion); 2] =
@@ -21,7 +22,7 @@ const RELEASES: [(&str, VllmVersion); 2] =
 /// Chunks of KV in host memory.
 #[pyclass(module = "kvoxide", name = "HostTier", frozen)]
 pub(crate) struct PyHostTier {
-    cell: GuardedCell<HostState>,
+    pub(super) cell: GuardedCell<HostState>,
     policy: &'static str,
 }
 
@@ -331,7 +332,7 @@ type ArcLists<'py> =
 type StateForVllm<'py> = (Vec<ChunkId>, Vec<PyHostEvent>, Bound<'py, PyDict>, u64);
 
 /// Whether a request ended, its rank, and the keys that it saw: whether each was inserted, reused,
-/// or told to the policy as a miss.
+/// or reported to the policy as a miss.
 type RequestForVllm<'py> = (bool, Option<u64>, Vec<(Bound<'py, PyBytes>, (bool, bool, bool))>);
 
 impl PyHostTier {

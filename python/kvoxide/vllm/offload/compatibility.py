@@ -1,4 +1,4 @@
-"""Which of vLLM's host tiers :class:`kvoxide.HostTier` can be."""
+"""Check which of vLLM's host tiers :class:`kvoxide.HostTier` can replace."""
 
 import inspect
 from collections.abc import Iterator, Mapping

@@ -6,7 +6,8 @@ use pyo3::types::PyBytes;
 use kvoxide_core::CacheKey;
 use kvoxide_core::host::HostTier;
 
-use crate::ffi::{CheckedState, HashLengths};
+use super::hash_lengths::HashLengths;
+use crate::ffi::CheckedState;
 
 /// The state of a tier.
 pub(super) struct HostState {

@@ -1,7 +1,9 @@
-"""vLLM's own manager in place of one over a tier, from where somebody changes what is inside."""
+"""Replacements of kvoxide's tier: vLLM's own manager, once other code changes its attributes, and
+an empty tier, once it fails."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from vllm.v1.kv_offload.base import get_offload_group_idx
@@ -11,7 +13,8 @@ from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.base import ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
-from kvoxide import HostRequest
+from kvoxide import HostRequest, HostTier
+from kvoxide._core import InternalError
 from kvoxide.vllm.environment import logger, recognise_host
 
 # Attributes of both managers that are read and set alike.
@@ -25,7 +28,7 @@ _TOLD: Final = (
 )
 
 
-class HandedOver(StockManager):  # type: ignore[misc]
+class FallbackManager(StockManager):  # type: ignore[misc]
     """vLLM's manager with the state of a tier, and of its requests once they are asked for."""
 
     def _get_request_cache_access(self, req_context: Any) -> Any:
@@ -60,20 +63,20 @@ class HandedOver(StockManager):  # type: ignore[misc]
             req_context.set_state(lru._RequestRank(policy, policy._cache_generation, rank))
 
 
-def hand_over(manager: Any, policy: Any, why: str) -> None:
+def switch_to_vllm(manager: Any, policy: Any, why: str) -> None:
     """Make ``manager`` and its view ``policy`` vLLM's own objects, in the state of the tier."""
     arguments, capacity = manager.arguments, policy.cache_capacity
     freed, events, *ranks = manager.tier._state_for_vllm()
     state = {name: getattr(manager, name) for name in _TOLD}
     state |= {"_tier": manager.tier, "_policy": policy, "_free_list": freed}
-    state["events"] = manager.told_before(events) if manager.keeps_events else None
+    state["events"] = manager.pending_events(events) if manager.keeps_events else None
     if isinstance(policy, LRUCachePolicy):
-        _become(policy, LRUCachePolicy, _lru_state(policy.chunks, *ranks), capacity)
+        _replace_instance(policy, LRUCachePolicy, _lru_state(policy.chunks, *ranks), capacity)
     else:
         lists = {name: OrderedDict(getattr(policy, name)) for name in ("t1", "t2", "b1", "b2")}
         lists["target_t1_size"] = policy.target_t1_size
-        _become(policy, ARCCachePolicy, lists, capacity)
-    _become(manager, HandedOver, state, **arguments)
+        _replace_instance(policy, ARCCachePolicy, lists, capacity)
+    _replace_instance(manager, FallbackManager, state, **arguments)
     logger.warning("kvoxide: %s, so the host tier is vLLM's own from now on", why)
 
 
@@ -92,7 +95,9 @@ def _lru_state(
     }
 
 
-def _become(thing: Any, cls: type, state: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+def _replace_instance(
+    thing: Any, cls: type, state: Mapping[str, Any], *args: Any, **kwargs: Any
+) -> None:
     vars(thing).clear()
     object.__setattr__(thing, "__class__", cls)
     thing.__init__(*args, **kwargs)
@@ -110,3 +115,78 @@ def chunks_of(tier: Any, shown: dict[bytes, ChunkStatus]) -> dict[bytes, ChunkSt
         chunk.ref_cnt = -1 if num_loads is None else num_loads
         chunks[key] = chunk
     return chunks
+
+
+# A tier that failed has nothing, takes nothing, and forgets what ends.
+_ANSWERS: Final = {
+    "start_request": None,
+    "lookup": "miss",
+    "lookup_prefix": 0,
+    "lookup_window": 0,
+    "is_any_loading": False,
+    "set_loading": None,
+    "touch": None,
+    "complete_load": None,
+    "prepare_store": None,
+    "complete_store": None,
+    "finish_request": None,
+    "reset": None,
+    "take_events": (),
+    "take_num_skipped": 0,
+    "take_store_sizes": (),
+}
+
+
+class SafeTier:
+    """A :class:`kvoxide.HostTier` that is out of use from its first fault on.
+
+    The fault is logged. A load alone, for which there are no chunks then, still raises it.
+    """
+
+    def __init__(self, tier: HostTier) -> None:
+        """Take the tier."""
+        self.unguarded = tier
+        self._has_failed = False
+        self.num_chunks = tier.num_chunks
+        for name, answer in _ANSWERS.items():
+            setattr(self, name, self.guarded(getattr(tier, name), answer))
+
+    def guarded(self, method: Any, answer: Any) -> Any:
+        """Return a method of another object over this tier, which answers so once it failed."""
+        return partial(self._call, method, answer)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the tier has; if it failed, its numbers are an empty tier's."""
+        try:
+            return getattr(self.unguarded, name)
+        except InternalError as error:
+            self._fail(error)
+            return self.num_chunks if name == "num_free_chunks" else 0
+
+    def _call(self, method: Any, answer: Any, *args: Any) -> Any:
+        if self._has_failed:
+            return answer
+        try:
+            return method(*args)
+        except InternalError as error:
+            self._fail(error)
+            return answer
+
+    def _fail(self, error: InternalError) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.error(
+                "kvoxide's host tier is out of use until the server restarts; prompts are computed "
+                "that it had: %s",
+                error,
+            )
+
+
+def unguarded(tier: Any) -> HostTier | None:
+    """Return the tier itself."""
+    return tier.unguarded if type(tier) is SafeTier else tier
+
+
+def guarded(tier: Any, method: Any, answer: Any) -> Any:
+    """Return a method of another object over ``tier``, which answers so once the tier failed."""
+    return tier.guarded(method, answer) if type(tier) is SafeTier else method

@@ -1,6 +1,6 @@
 """vLLM's ``CPUOffloadingManager`` over :class:`kvoxide.HostTier`."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
@@ -17,11 +17,9 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec, CPUOffloadingMetrics
 from kvoxide import HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host, settings
-from kvoxide.vllm.host.handed_over import hand_over
-from kvoxide.vllm.host.keys import in_rust
-from kvoxide.vllm.host.safe_tier import SafeTier
-from kvoxide.vllm.host.support import bound_arguments
-from kvoxide.vllm.host.views import ViewedState
+from kvoxide.vllm.offload.attributes import ChunkKeySet, ViewedState, in_rust
+from kvoxide.vllm.offload.compatibility import bound_arguments
+from kvoxide.vllm.offload.fallback import SafeTier, switch_to_vllm
 
 ANSWERS: Final = {
     "miss": LookupResult.MISS,
@@ -39,7 +37,7 @@ class CPUOffloadingManager(ViewedState):
     """The manager of vLLM's offloading connector, with its state in Rust.
 
     Made with the arguments of vLLM's class. Only for those that
-    :func:`~kvoxide.vllm.host.reasons_against` has nothing against. What vLLM asserts is an
+    :func:`~kvoxide.vllm.offload.reasons_against` has nothing against. What vLLM asserts is an
     ``AssertionError`` here too, and changes nothing.
     """
 
@@ -60,44 +58,48 @@ class CPUOffloadingManager(ViewedState):
             log_stats=True,
             vllm_release=release.version,  # type: ignore[arg-type]
         )
-        # A shadow reports a fault, and nobody is served by what is left.
+        # A shadow reports a fault, and serves no request after it.
         self.tier = tier if settings.are_overridden() else cast(HostTier, SafeTier(tier))
         # Nothing else depends on where a key is before its request ends.
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
         self._tells_failures = release.ranks_running_requests
         self.keeps_events = bool(arguments["enable_events"])
-        self._told: list[OffloadingEvent] = []
-        self._serves_connector = False
+        self._pending: list[OffloadingEvent] = []
+        self._end: Callable[[Any, bool, bool], None] | None = None
 
-    def serve_connector(self) -> None:
-        """Stay over the tier, which a connector reads itself."""
-        self._serves_connector = True
+    def serve_connector(self, end: Callable[[Any, bool, bool], None]) -> None:
+        """Stay over the tier, which a connector reads itself.
 
-    def hand_over(self, why: str) -> None:
+        ``end`` ends a transfer of keys in Rust. It takes whether it was a store, and whether it
+        succeeded.
+        """
+        self._end = end
+
+    def switch_to_vllm(self, why: str) -> None:
         """Become vLLM's own manager, in the state that the tier is in. Raises ``AttributeError``
         where a connector reads the tier."""
-        if self._serves_connector:
+        if self._end is not None:
             raise AttributeError(
                 f"{why}, but kvoxide's connector has the state in Rust; set KVOXIDE_HOST=off to "
                 "have vLLM's"
             )
-        hand_over(self, self._policy, why)
+        switch_to_vllm(self, self._policy, why)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set what is this class's own; for a method or a value of vLLM's, become vLLM's first."""
         if hasattr(type(self), name) and not name.startswith("__"):
-            self.hand_over(f"{name} is set")
+            self.switch_to_vllm(f"{name} is set")
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         """Return what only vLLM's manager has."""
         if name not in _VLLMS_ALONE:
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        self.hand_over(f"{name} is read")
+        self.switch_to_vllm(f"{name} is read")
         return getattr(self, name)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
-        self.tier.start_request(_request(req_context))
+        self.tier.start_request(request_of(req_context))
         return RequestOffloadingContext()
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
@@ -106,7 +108,7 @@ class CPUOffloadingManager(ViewedState):
     def prepare_load(self, keys: Collection[Any], req_context: Any) -> CPULoadStoreSpec:
         positions = self._positions(keys, req_context)
         try:
-            chunks = self.tier.prepare_load(_request(req_context), keys, positions)
+            chunks = self.tier.prepare_load(request_of(req_context), keys, positions)
         except RequestError as error:
             raise AssertionError(str(error)) from None
         return CPULoadStoreSpec(chunks)
@@ -115,6 +117,9 @@ class CPUOffloadingManager(ViewedState):
         self.tier.touch(keys)
 
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
+        if type(keys) is ChunkKeySet and self._end is not None:
+            self._end(keys.chunks, False, True)
+            return
         try:
             self.tier.complete_load(in_rust(keys))
         except RequestError as error:
@@ -123,7 +128,7 @@ class CPUOffloadingManager(ViewedState):
     def prepare_store(self, keys: Collection[Any], req_context: Any) -> PrepareStoreOutput | None:
         positions = self._positions(keys, req_context)
         try:
-            plan = self.tier.prepare_store(_request(req_context), keys, positions)
+            plan = self.tier.prepare_store(request_of(req_context), keys, positions)
         except RequestError as error:
             raise AssertionError(str(error)) from None
         if plan is None:
@@ -135,6 +140,9 @@ class CPUOffloadingManager(ViewedState):
         )
 
     def complete_store(self, keys: Collection[Any], req_context: Any, success: bool = True) -> None:
+        if type(keys) is ChunkKeySet and self._end is not None:
+            self._end(keys.chunks, True, bool(success))
+            return
         self.tier.complete_store(in_rust(keys), bool(success))
 
     def on_request_finished(self, req_context: Any) -> None:
@@ -148,17 +156,17 @@ class CPUOffloadingManager(ViewedState):
 
     def take_events(self) -> Iterator[OffloadingEvent]:
         # Nothing is taken before somebody asks for the first one.
-        self._told = self.told_before(self.tier.take_events())
+        self._pending = self.pending_events(self.tier.take_events())
         if self._tells_failures:
-            told, self._told = self._told, []
-            yield from told
+            pending, self._pending = self._pending, []
+            yield from pending
             return
-        yield from self._told
-        self._told.clear()
+        yield from self._pending
+        self._pending.clear()
 
-    def told_before(self, events: Iterable[Any]) -> list[OffloadingEvent]:
-        """Returns what nobody has read yet, then ``events`` of the tier."""
-        return [*self._told, *map(self._event, events)]
+    def pending_events(self, events: Iterable[Any]) -> list[OffloadingEvent]:
+        """Return the events that are not read yet, then ``events`` of the tier."""
+        return [*self._pending, *map(self._event, events)]
 
     def _event(self, event: Any) -> OffloadingEvent:
         made = OffloadingEvent(keys=event.keys, medium=self.medium, removed=event.kind != "stored")
@@ -193,14 +201,15 @@ class CPUOffloadingManager(ViewedState):
         if type(keys) is VllmChunkKeys:
             return None
         # A request with keys in Rust tells no positions at its end.
-        return {key: positions[key] for key in keys if key in positions}
+        found = ((key, positions.get(key)) for key in keys)
+        return {key: position for key, position in found if position is not None}
 
     def _share(self, num_chunks: int) -> float:
         return num_chunks / self._num_chunks if self._num_chunks else 0.0
 
 
-def _request(req_context: Any) -> HostRequest:
-    """What a request saw, which its context keeps."""
+def request_of(req_context: Any) -> HostRequest:
+    """Return what a request saw, which its context keeps."""
     request = req_context.get_state(HostRequest)
     if request is None:
         request = HostRequest()

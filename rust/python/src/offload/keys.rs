@@ -6,11 +6,13 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::CacheKey;
 use kvoxide_core::host::{Position, PositionedKey};
 
-use crate::ffi::{ChunkKeys, HashLengths, RequestKeys, or_raised, request_error};
+use super::hash_lengths::HashLengths;
+use super::request_keys::{ChunkKeys, RequestKeys};
+use crate::ffi::{or_raised, request_error};
 
 /// The keys of a call.
 pub(super) enum Keys<'py> {
-    /// Keys that were read in one pass, beside the objects that they were read from.
+    /// Keys that were read in one pass, and the objects that they were read from.
     Read { keys: Vec<CacheKey>, positions: Vec<Position>, objects: Vec<Bound<'py, PyBytes>> },
     /// Chunks of a request. They are distinct, and all have positions.
     Chunks(Bound<'py, ChunkKeys>, PyRef<'py, RequestKeys>),

@@ -1,4 +1,4 @@
-//! What a tier hands out: plans of stores, and events.
+//! Results of a tier: plans of stores, and events.
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -6,10 +6,10 @@ use pyo3::types::PyList;
 
 use kvoxide_core::host::{ChunkId, HostEvent, HostEventKind, StorePlan};
 
+use super::hash_lengths::HashLengths;
 use super::keys::{Keys, key_list};
-use crate::ffi::HashLengths;
 
-/// What is to be stored.
+/// A store.
 #[pyclass(module = "kvoxide", name = "HostStorePlan", get_all, frozen)]
 pub(crate) struct PyHostStorePlan {
     keys: Py<PyAny>,

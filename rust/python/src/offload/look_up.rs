@@ -1,0 +1,191 @@
+//! The longest hit of a request in the tier, in all groups of a connector.
+
+use kvoxide_core::host::HostTier;
+
+use super::group_keys::ReadKeys;
+use super::groups::OffloadGroup;
+
+/// The groups of a connector, and the order in which they are looked up.
+pub(super) struct LookedUp {
+    pub(super) groups: Vec<OffloadGroup>,
+    /// Groups with full attention first, then windows, the largest first.
+    pub(super) order: Vec<usize>,
+    /// How many of them have full attention.
+    pub(super) num_full: usize,
+    /// A hit is a multiple of this before windows shorten it.
+    pub(super) align_size: Option<usize>,
+}
+
+/// The load that a request wants.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Tokens that the GPU has.
+    pub(super) num_computed: usize,
+    pub(super) num_tokens: usize,
+    /// The most tokens that the step can load.
+    pub(super) max_new: Option<usize>,
+    /// The most tokens that the request asked to load.
+    pub(super) max_load: Option<usize>,
+}
+
+/// Why there is no answer.
+pub(super) enum NoAnswer {
+    /// A group has fewer keys than the request has chunks.
+    TooFewKeys,
+}
+
+/// The result of a look-up.
+pub(super) struct Hit {
+    /// Tokens beyond the tokens of the GPU; `None` if the request has to ask again later.
+    pub(super) num_tokens: Option<usize>,
+    /// For each group with full attention, the chunk after the last one that was found.
+    pub(super) ends: Vec<usize>,
+}
+
+impl LookedUp {
+    /// Returns the longest hit. Each group may shorten what the groups before it found, which are
+    /// then looked up again.
+    pub(super) fn find(
+        &self,
+        wanted: Wanted,
+        keys: &[ReadKeys<'_>],
+        tier: &HostTier,
+    ) -> Result<Hit, NoAnswer> {
+        let mut search = Search {
+            limit: self.limit(wanted),
+            num_hit: 0,
+            is_later: false,
+            has_popped: vec![false; self.groups.len()],
+            ends: vec![0; self.groups.len()],
+        };
+        let mut round = &self.order[..];
+        while !round.is_empty() {
+            let (mut saw_window, mut next) = (false, &self.order[..0]);
+            for &at in round {
+                let group = &self.groups[at];
+                if keys[at].len() < wanted.num_tokens / group.tokens_per_chunk {
+                    return Err(NoAnswer::TooFewKeys);
+                }
+                let Some(num_hit) = search.look_up(at, group, wanted, &keys[at], tier) else {
+                    return Ok(Hit { num_tokens: Some(0), ends: search.ends });
+                };
+                if num_hit < search.num_hit {
+                    if !group.is_eagle_group {
+                        search.has_popped.fill(false);
+                    }
+                    if search.is_later {
+                        search.is_later = false;
+                        next = &self.order;
+                    } else if saw_window && next.is_empty() {
+                        next = &self.order[self.num_full..];
+                    }
+                }
+                saw_window |= group.sliding_window_size_in_chunks.is_some();
+                search.num_hit = num_hit;
+            }
+            round = next;
+        }
+        let num_tokens = search.num_hit;
+        let is_later = search.is_later || self.is_being_loaded(wanted, num_tokens, keys, tier);
+        Ok(Hit { num_tokens: (!is_later).then_some(num_tokens), ends: search.ends })
+    }
+
+    /// Returns the most tokens, with the tokens of the GPU, that a hit can have.
+    fn limit(&self, wanted: Wanted) -> i64 {
+        let Wanted { num_computed, num_tokens, max_new, max_load } = wanted;
+        let most = [max_new, max_load].into_iter().flatten();
+        let most = most.map(|most| num_computed.saturating_add(most)).min();
+        let limit = most.map_or(num_tokens, |most| most.min(num_tokens)) as i64;
+        if self.num_full == self.order.len() {
+            return limit;
+        }
+        // The last token of a prompt is computed for its logits.
+        let limit = limit - 1;
+        self.align_size.map_or(limit, |size| limit.div_euclid(size as i64) * size as i64)
+    }
+
+    /// Whether another request loads a chunk of a hit.
+    fn is_being_loaded(
+        &self,
+        wanted: Wanted,
+        num_hit: usize,
+        keys: &[ReadKeys<'_>],
+        tier: &HostTier,
+    ) -> bool {
+        let end = wanted.num_computed + num_hit;
+        num_hit > 0
+            && tier.num_loading() > 0
+            && self.groups.iter().zip(keys).any(|(group, keys)| {
+                let size = group.tokens_per_chunk;
+                let last = end.div_ceil(size).min(keys.len());
+                let first = (wanted.num_computed / size).min(last);
+                let window = group.load_window(end).unwrap_or(usize::MAX);
+                keys.is_any_loading(first.max(last.saturating_sub(window))..last, tier)
+            })
+    }
+}
+
+/// A look-up that is not finished.
+struct Search {
+    /// The most tokens that the hit can have, with the tokens of the GPU.
+    limit: i64,
+    /// Tokens of the hit beyond the tokens of the GPU.
+    num_hit: usize,
+    /// Whether a group has to be asked again later.
+    is_later: bool,
+    /// The EAGLE groups whose last chunk was taken off the hit.
+    has_popped: Vec<bool>,
+    ends: Vec<usize>,
+}
+
+impl Search {
+    /// Shortens the hit to what a group has. Returns its tokens beyond the tokens of the GPU; `None` if
+    /// they are less than a chunk.
+    fn look_up(
+        &mut self,
+        at: usize,
+        group: &OffloadGroup,
+        wanted: Wanted,
+        keys: &ReadKeys<'_>,
+        tier: &HostTier,
+    ) -> Option<usize> {
+        let (size, num_keys) = (group.tokens_per_chunk as i64, keys.len() as i64);
+        let num_computed = wanted.num_computed as i64;
+        let pops = group.is_eagle_group && !self.has_popped[at];
+        self.limit = self.limit.min(num_keys * size);
+        if wanted.max_load.is_some() {
+            self.limit = self.limit.div_euclid(size) * size;
+        }
+        if self.limit - num_computed < size {
+            return None;
+        }
+        // The chunk that is taken off is looked up too.
+        let end = if pops { (self.limit + size).min(num_keys * size) } else { self.limit };
+        let (start, end) = ((num_computed / size) as usize, (end as usize).div_ceil(size as usize));
+        let end = end.min(keys.len());
+        let popped = usize::from(pops);
+        let found = match group.sliding_window_size_in_chunks {
+            None => {
+                let found = keys.prefix(start..end, tier);
+                self.ends[at] = start + found.unwrap_or(0);
+                found
+            }
+            Some(window) => {
+                let last = self.limit.min((end - popped) as i64 * size);
+                let first_window = group.load_window(last as usize).unwrap_or(window);
+                let windows = (window + popped, first_window + popped);
+                keys.window(start..end, windows, tier)
+            }
+        };
+        match found {
+            Some(0) => return None,
+            None => self.is_later = true,
+            Some(found) => {
+                self.has_popped[at] |= pops;
+                self.limit = self.limit.min(size * (start + found - popped) as i64);
+            }
+        }
+        let num_hit = self.limit - num_computed;
+        (num_hit >= size).then_some(num_hit as usize)
+    }
+}
