@@ -10,7 +10,7 @@ from tests.testing.paths import ROOT
 # A ceiling only falls: a change that removes a count lowers it here.
 CEILINGS = {
     "python": {"noun clauses": 55, "those of": 28, "words of rule 5": 32},
-    "rust": {"noun clauses": 76, "those of": 65, "words of rule 5": 60},
+    "rust": {"noun clauses": 10, "those of": 8, "words of rule 5": 12},
     "tests": {"noun clauses": 2, "those of": 7, "words of rule 5": 6},
 }
 
