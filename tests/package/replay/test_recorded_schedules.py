@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.replay.reader import TraceFileError, read_deployment, read_trace
+from kvoxide.replay.input import read_deployment, read_trace
+from kvoxide.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import kvoxide, replay_json, succeed
 

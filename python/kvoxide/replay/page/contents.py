@@ -5,16 +5,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from kvoxide._core import __version__
-from kvoxide.replay.comparison import Comparison
-from kvoxide.replay.curves import HitShares
-from kvoxide.replay.execution import Incomplete
 from kvoxide.replay.page import figures
 from kvoxide.replay.page.document import Figure, Group, Page, Section
 from kvoxide.replay.page.facts import facts, missing, tiles
 from kvoxide.replay.page.figures import Styles
-from kvoxide.replay.report import hit_share_table, outcome_table
-from kvoxide.replay.runner import Outcome
-from kvoxide.replay.serving import serving_tables, timed_outcomes
+from kvoxide.replay.results import (
+    HitShares,
+    comparison_hit_shares,
+    hit_share_table,
+    outcome_table,
+    serving_tables,
+    timed_outcomes,
+)
+from kvoxide.replay.run import Comparison, Incomplete, Outcome
 
 _CALL = "A call is one scheduling call: the look-up and allocation of one request in one step."
 
@@ -62,7 +65,7 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
     tables = [outcome_table(outcomes, f"All runs\n{_CALL}")]
     if len(sizes) == 1:
         return Section("Hits", figures=bars, tables=tables)
-    shares = comparison.hit_shares
+    shares = comparison_hit_shares(comparison)
     curve = figures.hit_shares(shares, styles, "Hit share over the pool size")
     return Section("Hits", figures=[curve, *bars], tables=[hit_share_table(shares), *tables])
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from kvoxide.replay.curves import HitShares, over_trace
 from kvoxide.replay.page.colours import FATES as COLOURS
 from kvoxide.replay.page.document import Figure, Width
 from kvoxide.replay.page.figures.styles import (
@@ -18,8 +17,8 @@ from kvoxide.replay.page.figures.styles import (
     layout,
     quantity_axis,
 )
-from kvoxide.replay.retention_plots import FATES
-from kvoxide.replay.runner import Outcome
+from kvoxide.replay.results import FATES, HitShares, over_trace
+from kvoxide.replay.run import Outcome
 
 _BAR_HEIGHT = 38
 _AXES_HEIGHT = 70

@@ -10,8 +10,8 @@ from kvoxide.replay.page.colours import BLOCKS as COLOURS
 from kvoxide.replay.page.colours import EVICTIONS
 from kvoxide.replay.page.document import Figure
 from kvoxide.replay.page.figures.styles import COUNT, REQUESTS, SHARE, Styles, axis, layout
-from kvoxide.replay.retention_plots import BLOCKS, FIRST_SHARE
-from kvoxide.replay.runner import Outcome
+from kvoxide.replay.results import BLOCKS, FIRST_SHARE
+from kvoxide.replay.run import Outcome
 
 _ORDERINGS: Final = "Letters: the ordering that took over, R(ecency), F(requency) or H(azard)."
 

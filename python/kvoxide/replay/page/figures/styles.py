@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kvoxide.replay.input import CLAIRVOYANT, UNLIMITED
 from kvoxide.replay.page.colours import POLICIES, REFERENCE
-from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
 
 SHARE: Final = {"tickformat": ",.0%", "hoverformat": ".2%", "rangemode": "tozero"}
 SECONDS: Final = {"ticksuffix": " s", "hoverformat": ",.3f", "rangemode": "tozero"}

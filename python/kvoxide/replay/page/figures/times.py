@@ -18,7 +18,7 @@ from kvoxide.replay.page.figures.styles import (
     layout,
     quantity_axis,
 )
-from kvoxide.replay.runner import Outcome
+from kvoxide.replay.run import Outcome
 
 Timed = tuple[Outcome, ServingResult]
 TimeName = Literal["time_to_first_token", "time_between_tokens"]
