@@ -13,10 +13,10 @@ from kvoxide.replay.run import Comparison, Settings, compare
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 
-# The reference string of the textbooks, of which Belady's rule misses 9 with three frames, 8 with
-# four and 6 with six.
+# The reference string of the textbooks. Belady's rule misses 9 with three frames, 8 with four and
+# 6 with six.
 REFERENCES = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]
-# Two blocks beside the frames: the null block, and the one in which a request's last token is.
+# The frames, the null block, and the block of a request's last token.
 POOL_OF_3, POOL_OF_4, POOL_OF_6 = 5, 6, 8
 
 

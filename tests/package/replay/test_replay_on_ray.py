@@ -46,7 +46,7 @@ NOBODY = "127.0.0.1:9"
 
 @pytest.fixture(scope="module")
 def client() -> str:
-    """Where the client server of :func:`two_nodes` listens."""
+    """Return the address of the client server of :func:`two_nodes`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"ray://127.0.0.1:{free.getsockname()[1]}"
 
@@ -79,7 +79,7 @@ def trace(tmp_path: Path) -> str:
 
 
 def long_runs(output_length: int, num_runs: int) -> list[Run]:
-    """Runs of one request at a time, each of which takes time in proportion to the length."""
+    """Runs of one request at a time, whose durations are in proportion to the length."""
     made = Trace()
     for number in range(20):
         made.push_prompt(list(prompt(number, 100)), output_length)

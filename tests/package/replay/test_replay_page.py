@@ -1,4 +1,4 @@
-"""The page of ``--html``: its figures are those of ``--json``, and its texts stay texts."""
+"""The page of ``--html``: its figures equal the values of ``--json``, and its texts stay texts."""
 
 import importlib.util
 import json

@@ -70,8 +70,8 @@ def prefixes(
 ) -> None:
     """Hit share over the number of shared prefixes that take turns.
 
-    Gemma-3-like groups and 189,245 blocks; 15, 20, 30 and 60 shared prefixes of 28,000 tokens
-    with 200 tokens of its own behind each; two passes, of which the second counts.
+    Gemma-3-like groups and 189,245 blocks; 15, 20, 30 and 60 shared prefixes of 28,000 tokens.
+    Each request adds 200 tokens of its own. There are two passes, and the second counts.
     """
     _run(PREFIXES, policies, json_path, plot_path, html_path, place, quiet)
 

@@ -1,4 +1,4 @@
-"""Lines of a trace out of what holds it: UTF-16, a zip archive, Parquet or a spreadsheet."""
+"""Read the lines of a trace out of UTF-16, a zip archive, Parquet or a spreadsheet."""
 
 import codecs
 import io
@@ -13,7 +13,7 @@ from kvoxide.replay.input.trace_file import ContainerError
 # A part of a file that tells what it is: tar has its magic at byte 257.
 _NUM_HEAD: Final = 512
 _TAR: Final = slice(257, 262)
-# Byte order marks. UTF-32 comes first: its mark begins with that of UTF-16.
+# Byte order marks. UTF-32 comes first, because its mark begins with the mark of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

@@ -51,9 +51,9 @@ def parse_groups(text: str) -> Groups:
     """Read ``kind:block_size[:window][:size=n...][:uncached][*count]``, comma separated; sizes and
     windows in tokens.
 
-    Kinds are those of :data:`KINDS`; the window is the size that the kind needs, for ``chunked``
-    the attention chunk; the sizes after it are those that the kind may have. A group is
-    ``uncached`` where its kind leaves it open whether the group takes part in prefix caching.
+    :data:`KINDS` lists the kinds. The window is the size that the kind requires; for ``chunked`` it
+    is the attention chunk. The sizes after it are optional sizes of the kind. ``uncached`` excludes
+    the group from prefix caching, if its kind allows that.
     Raises :class:`~kvoxide._core.ConfigError` that names the part at fault and what is allowed.
     """
     specs: list[KVCacheGroupSpec] = []

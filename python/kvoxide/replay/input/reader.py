@@ -40,20 +40,23 @@ def read_trace(
     time_unit: str | None = None,
     columns: dict[str, str] | None = None,
 ) -> TraceFile:
-    """Read the trace ``name``: a path, ``-`` for standard input, or ``sample``; or what a
-    server recorded, a folder or one of its files.
+    """Read the trace ``name``: a path, ``-`` for standard input, ``sample``, or a recording of a
+    server, as a folder or one of its files.
 
-    The format, one of :meth:`Trace.formats`, is found out from the first lines unless it is given,
-    or the ``columns`` of a table or fields of JSON lines are, as :class:`Trace` takes them. Times
-    that are numbers are in ``time_unit``, which is inferred unless it is given. gzip, zstd, xz,
-    bzip2, zip, Parquet, Arrow, Excel workbooks and UTF-16 are recognised by content. Blank lines
-    are skipped. Reading stops after
-    ``limit`` requests. How many tokens an id stands for is found out from the lengths unless it is
-    given. With ``answers_return``, outputs are taken from follow-ups, which a trace without
-    conversations has none of. With ``skip_bad`` damaged lines are counted; without, the first one
-    raises :class:`TraceFileError`, as do a file that cannot be read, a damaged compressed stream, a
-    trace without requests, one whose requests wait for others that never come, and one whose
-    lengths do not tell how many tokens an id stands for.
+    The first lines show the format, one of :meth:`Trace.formats`, unless ``format`` or ``columns``
+    is given (see :class:`Trace`). Times that are numbers are in ``time_unit``, which is inferred
+    unless it is given. gzip, zstd, xz, bzip2, zip, Parquet, Arrow, Excel workbooks and UTF-16 are
+    recognised by content. Blank lines are skipped. Reading stops after ``limit`` requests. The
+    lengths determine ``tokens_per_id`` unless it is given. ``answers_return`` takes outputs from
+    follow-ups. ``skip_bad`` counts damaged lines.
+
+    Raises :class:`TraceFileError` for:
+
+    - a file that cannot be read, or a damaged compressed stream
+    - a damaged line, without ``skip_bad``
+    - a trace without requests, or with requests that wait for others that never come
+    - ``answers_return`` and a trace without conversations
+    - lengths that do not determine ``tokens_per_id``
     """
     shown = _shown(name)
     started = time.perf_counter()
@@ -107,8 +110,8 @@ def _suspicions(trace: Trace) -> Iterator[str]:
 
 
 def read_deployment(name: str) -> Deployment | None:
-    """What the server had whose recording ``name`` is; None where it is none. Raises
-    :class:`TraceFileError`."""
+    """Return the deployment of the server that recorded ``name``, or None if that is no recording.
+    Raises :class:`TraceFileError`."""
     return recorded_deployment(_recorded_files(name))
 
 
@@ -192,7 +195,7 @@ class _Lines(Lines):
             raise TraceFileError("; ".join(filter(None, (what, bad, *self.trace.notes))))
 
     def check_ids(self) -> None:
-        """Raise where the lengths do not tell how many tokens an id stands for."""
+        """Raise :class:`TraceFileError` if the lengths do not determine the tokens per id."""
         try:
             _ = self.trace.tokens_per_id
         except TraceError as error:

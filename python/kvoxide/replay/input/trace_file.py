@@ -38,7 +38,7 @@ class TraceFile:
 
     @property
     def warnings(self) -> list[str]:
-        """What was left out, a line for each reason, and what becomes of answers."""
+        """Return a line for each reason why lines or files were left out, and a note on answers."""
         texts = list(self.notes)
         if self.bad_lines:
             texts.append(f"bad lines: {self.bad_lines}; {self.first_bad_line}")

@@ -1,4 +1,4 @@
-"""Which plots and tables are on a page."""
+"""Choose the plots and tables of a page."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -106,8 +106,8 @@ def _course(comparison: Comparison, styles: Styles) -> Section | None:
 def _with_each_size(
     comparison: Comparison, drawn: list[Figure], for_size: dict[int, list[Figure]]
 ) -> tuple[list[Figure], list[Group]]:
-    """The figures of a section with those for each pool size: in groups, of which the first is
-    open, where several sizes were asked for."""
+    """Return the figures and the groups of a section. With several pool sizes there is a group for
+    each, and the first is open. Otherwise all figures are in one list."""
     if len(comparison.settings.pool_sizes) == 1:
         return [*drawn, *itertools.chain.from_iterable(for_size.values())], []
     return drawn, [

@@ -55,5 +55,5 @@ def _source(environment: Environment, name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """What names a script in a content security policy."""
+    """Return the name of a script in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

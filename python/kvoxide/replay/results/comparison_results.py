@@ -98,7 +98,7 @@ def _serving_record(settings: Settings) -> dict[str, Any] | None:
 
 
 def trace_record(file: TraceFile) -> dict[str, Any]:
-    """What was read, as a JSON value."""
+    """Return a JSON value that describes a trace that was read."""
     return {
         "name": file.name,
         "format": file.trace.format,

@@ -17,8 +17,8 @@ _MOVING_SHARE: Final = 0.05
 
 @dataclass(frozen=True)
 class HitShares:
-    """Hit shares (0 to 1) per policy, in the order of ``xs``; ``x_name`` says what those are. nan
-    stands for runs that were not done."""
+    """Hit shares (0 to 1) per policy, in the order of ``xs``; ``x_name`` is their quantity. A run
+    that was not done has nan."""
 
     x_name: str
     xs: list[int]

@@ -61,15 +61,15 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def timeline_record(outcome: Outcome) -> list[list[float]] | None:
-    """Samples over the run, None where there is no pool to tell of; the columns are
+    """Return samples over the run, or None for an outcome without a pool. The columns are
     :data:`TIMELINE_COLUMNS`."""
     rows: list[list[float]] = outcome.result.timeline.tolist()
     return rows if outcome.has_pool else None
 
 
 def retention_record(outcome: Outcome) -> list[list[float | str | None]] | None:
-    """What was retained over the run, None where there is no pool to tell of; the columns are
-    :data:`RETENTION_COLUMNS`."""
+    """Return what the pool retained over the run, or None for an outcome without a pool. The
+    columns are :data:`RETENTION_COLUMNS`."""
     if not outcome.has_pool:
         return None
     result = outcome.result

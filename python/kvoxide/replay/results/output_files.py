@@ -16,12 +16,12 @@ class OutputError(KvoxideError):
 
 
 def check_writable(path: Path) -> None:
-    """Raise :class:`OutputError` unless a later :func:`replacing` of ``path`` can be expected to
-    work. Leaves nothing behind."""
+    """Raise :class:`OutputError` if a later :func:`replacing` of ``path`` would probably fail.
+    Leaves no file."""
     try:
         if not _is_stream(path):
-            _create_beside(path).close()
-            _beside(path).unlink()
+            _create_temporary(path).close()
+            _temporary_path(path).unlink()
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(None, "the file is write-protected")
     except OSError as error:
@@ -57,9 +57,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _replace(path: Path) -> Iterator[IO[bytes]]:
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     try:
-        with _create_beside(path) as stream:
+        with _create_temporary(path) as stream:
             yield stream
         if path.exists():
             shutil.copymode(path, temporary)
@@ -70,12 +70,12 @@ def _replace(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _create_beside(path: Path) -> IO[bytes]:
-    return _beside(path).open("wb")
+def _create_temporary(path: Path) -> IO[bytes]:
+    return _temporary_path(path).open("wb")
 
 
-def _beside(path: Path) -> Path:
-    """Where the new content waits: the same folder, so that one rename puts it in place."""
+def _temporary_path(path: Path) -> Path:
+    """Return the path of incomplete content, in the same folder so that a rename works."""
     return path.resolve().parent / f".{path.name[:60]}.{os.getpid()}.tmp"
 
 

@@ -23,7 +23,7 @@ _DOTS_PER_INCH: Final = 150
 _TITLE_WIDTH: Final = 125
 _MOST_TICKS: Final = 12
 _BLOCKS_HEIGHT: Final = 1.4
-# Where a legend is beside the labels of an axis on the right.
+# The place of a legend to the right of an axis on the right.
 _BESIDE_TWO_AXES: Final = 1.17
 
 

@@ -1,4 +1,4 @@
-"""What became of the prompt tokens, and what the pool held over the trace: a panel per policy."""
+"""Draw the hits and losses of prompt tokens, and the states of the pool's blocks over the trace."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -46,8 +46,8 @@ def draw_fates(axes: "Axes", outcomes: Sequence[Outcome]) -> None:
 
 
 def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
-    """What the blocks of a run's pool are over the trace, how many were evicted, and under which
-    ordering."""
+    """Draw the states of the blocks of a run's pool over the trace, the evicted blocks, and the
+    orderings."""
     rows = outcome.result.retention_timeline
     finished, shares = rows[:, 0], rows[:, FIRST_SHARE : FIRST_SHARE + len(BLOCKS)]
     axes.stackplot(finished, shares.T, colors=list(BLOCKS.values()), labels=list(BLOCKS))

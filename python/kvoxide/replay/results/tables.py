@@ -1,4 +1,4 @@
-"""What the tables of replays and experiments show."""
+"""Compute and print the tables of replays and experiments."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What came of time as JSON values."""
+"""Compute JSON values of the times of a replay."""
 
 import math
 from typing import Any
@@ -30,7 +30,7 @@ def serving_settings_record(serving: Serving | None, fit: StepFit | None) -> dic
 
 
 def serving_record(result: ServingResult | None) -> dict[str, Any] | None:
-    """What the clock showed, for all instances together and for each; times are in seconds."""
+    """Return times in seconds, for all instances together and for each."""
     if result is None:
         return None
     return {

@@ -58,7 +58,7 @@ class Experiment(Protocol):
 class Prefixes:
     """Requests that begin with one of a number of shared prefixes, in turns; two passes.
 
-    Lengths are in tokens. Every request has ``own_tokens`` of its own behind its prefix.
+    Lengths are in tokens. Every request has ``own_tokens`` of its own after its prefix.
     """
 
     key: ClassVar[str] = "prefixes"

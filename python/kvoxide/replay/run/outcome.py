@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def has_pool(self) -> bool:
-        """Whether there is anything of a pool to tell, beside hits."""
+        """Whether the outcome has a pool with evictions, not only hits."""
         return not (self.is_unlimited or self.is_bound)
 
     @property

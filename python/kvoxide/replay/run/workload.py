@@ -68,14 +68,14 @@ class SharedTrace:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is played, and how it is scheduled; the same for every policy that is compared.
+    """A trace and the way it is scheduled. All compared policies have the same workload.
 
-    ``concurrency`` is in requests, ``max_batched_tokens`` in tokens per step; requests before
+    ``concurrency`` is in requests, ``max_batched_tokens`` in tokens per step. Requests before
     ``report_from`` (0-based) only warm the cache. ``quantity`` is the workload's place on an
-    experiment's axis. ``has_bound`` is whether the results tell what could have been hit.
-    ``serving`` is how time passes, None where none does. With ``follows_schedule``, requests run in
-    the steps of the server that was recorded, if the trace has them; ``rules`` are what that
-    server's scheduler told its manager. Without ``prefix_caching`` nothing is hit.
+    experiment's axis. With ``has_bound``, results contain the bound. ``serving`` says how time
+    passes; None means without times. With ``follows_schedule``, requests run in the recorded
+    server's steps, if the trace has them. ``rules`` are the settings that the recorded scheduler
+    passed to its manager. Without ``prefix_caching`` there are no hits.
     """
 
     trace: SharedTrace

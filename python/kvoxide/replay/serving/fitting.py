@@ -1,4 +1,4 @@
-"""Step times fitted to files: those that are named, or those beside recorded requests."""
+"""Fit step times to files of steps: named files, or the files of a recording."""
 
 import glob
 from dataclasses import replace

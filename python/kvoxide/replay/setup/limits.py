@@ -1,5 +1,4 @@
-"""What runs may use: groups, blocks, and room in the scheduler; from options, from a model, or as a
-recorded server had it."""
+"""Choose groups, pool sizes and scheduler limits: from options, a model or a recorded server."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What the command line says of limits, with defaults where it says nothing."""
+    """The limits that options give, or their defaults."""
 
     groups: Groups | None
     preset: str | None
@@ -40,8 +39,8 @@ class LimitOptions:
     max_batched_tokens: int
 
     def limits(self, served: ServedModel | None, recorded: Deployment | None) -> Limits:
-        """The limits, with those of a model that is served, and those that a recorded server had
-        in the place of defaults.
+        """Return the limits. A served model determines groups and perhaps pool sizes. Values of a
+        recorded server replace defaults.
 
         Raises :class:`click.UsageError` for options that do not go together.
         """

@@ -1,4 +1,4 @@
-"""Options that are left out are those of the server whose recording is played."""
+"""Fill in options that are not given with the values of the recorded server."""
 
 from functools import wraps
 from typing import Any, Final
@@ -29,8 +29,8 @@ _MODEL: Final = (
 
 
 def recorded_options(command: Command) -> Command:
-    """Fill in the options below: those of the scheduler, the policy where groups are the server's
-    too, those of time, and with ``--model`` how it is served."""
+    """Fill in the options of the decorators below, if the trace is a recording: scheduler, times,
+    the policy if the groups are the server's too, and how ``--model`` is served."""
 
     @wraps(command)
     def with_recorded(*args: Any, **options: Any) -> Any:  # noqa: ANN401

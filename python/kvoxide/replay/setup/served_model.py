@@ -33,7 +33,7 @@ class ServedModel:
 
     @property
     def title(self) -> str:
-        """What was derived, so that it can be compared with what a server's log says."""
+        """Return what was derived, for comparison with a server's log."""
         memories = ", ".join(f"{memory / _GIB:,.2f} GiB" for memory in self.memories)
         of_memory = f"{memories} of each rank; " if memories else ""
         return (
@@ -44,7 +44,7 @@ class ServedModel:
 
     @property
     def _tails(self) -> tuple[str, ...]:
-        """What vLLM 0.32.0 and 0.33.0 keep by default of windows and states."""
+        """Return a note on the tails that vLLM 0.32.0 and 0.33.0 keep by default."""
         sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
         has_tails = not sparse.isdisjoint(self.plan.kinds)
         return ("by default vLLM keeps tails as --policy interval=0 does",) if has_tails else ()

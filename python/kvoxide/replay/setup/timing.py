@@ -10,7 +10,7 @@ from kvoxide._core import Serving, StepTime
 from kvoxide.replay.serving import StepFit, fit_to, parse_router, parse_step_time
 from kvoxide.replay.setup.options import Command, gathered, parsed_with
 
-# Its name and its weights.
+# The name and the weights of a router.
 Router = tuple[str, dict[str, float]]
 
 FULL: Final = "full"
@@ -22,7 +22,7 @@ AS_RECORDED: Final[Router] = ("recorded", {})
 
 @dataclass(frozen=True)
 class TimeOptions:
-    """What was given on the command line; ``None`` where nothing was."""
+    """The options for times. An option that was not given is None."""
 
     arrivals: str
     speed: float | None
@@ -42,7 +42,7 @@ class TimeOptions:
         return self.timed(instances, router)
 
     def timed(self, instances: int, router: Router | None) -> Serving:
-        """How time passes, with instances behind a router."""
+        """Return how time passes, with a router in front of the instances."""
         name, weights = router or ("round-robin", {})
         speed = None if self.arrivals == FULL else self.speed or 1.0
         return Serving(

@@ -16,9 +16,12 @@ _MAX_TOKENS_PER_ID: Final = 2**28
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Which trace, and what of it: the first ``requests``, all if None. ``tokens_per_id`` is None
-    where the lengths tell, ``format`` where the first lines do; ``answers_return`` takes outputs
-    from follow-ups. ``time_unit`` and ``columns`` are as :class:`Trace` takes them."""
+    """The name of a trace, and how to read it.
+
+    Only the first ``requests`` are read, or all if None. ``tokens_per_id`` None infers it from the
+    lengths, and ``format`` None infers it from the first lines. ``answers_return`` takes outputs
+    from follow-ups. ``time_unit`` and ``columns`` are arguments of :class:`Trace`.
+    """
 
     trace: str
     requests: int | None

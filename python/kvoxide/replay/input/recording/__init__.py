@@ -1,4 +1,4 @@
-"""What servers recorded, as traces."""
+"""Read the recordings of servers as traces."""
 
 from kvoxide.replay.input.recording.headers import Deployment
 from kvoxide.replay.input.recording.reading import (

@@ -19,11 +19,14 @@ _MAX_TOKENS_PER_ID: Final = 2**28
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a server was recorded on. ``groups`` are None where they are of kinds that only vLLM
-    knows; ``num_blocks`` is the size of the pool of each of ``num_ranks`` data-parallel ranks.
-    What is None was not recorded, or in the case of ``block_size`` left to vLLM. ``rules`` are what
-    the server's scheduler told its manager; ``has_schedule`` is whether its steps were recorded,
-    ``prefix_caching`` whether it cached prefixes."""
+    """The settings of a recorded server.
+
+    ``groups`` is None if only vLLM knows their kinds. ``num_blocks`` is the size of each pool; each
+    of ``num_ranks`` data-parallel ranks has one. ``block_size`` is None if vLLM chose it. Any other
+    None was not recorded. ``rules`` are the settings that the scheduler passed to its manager.
+    ``has_schedule`` says whether steps were recorded, ``prefix_caching`` whether prefixes were
+    cached.
+    """
 
     vllm: str
     groups: Groups | None
@@ -118,7 +121,7 @@ def _checked(path: Path, fields: dict[str, Any]) -> Header:
 
 
 def deployment_of(header: Header, num_ranks: int, *, has_schedule: bool) -> Deployment:
-    """What a header tells of its server. Raises :class:`TraceFileError`."""
+    """Return the deployment that a header describes. Raises :class:`TraceFileError`."""
     fields, path = header.fields, header.path
     groups = fields.get("groups")
     try:

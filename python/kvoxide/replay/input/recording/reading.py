@@ -38,7 +38,7 @@ def recorded_files(name: str, shown: str) -> list[Path]:
 
 
 def recorded_deployment(files: list[Path]) -> Deployment | None:
-    """What the server had that recorded these files; None where there are none.
+    """Return the deployment of the server that recorded these files, or None without files.
 
     Raises :class:`TraceFileError`.
     """
@@ -52,9 +52,8 @@ def recorded_deployment(files: list[Path]) -> Deployment | None:
 def read_recording(
     name: str, files: list[Path], limit: int | None, skip_bad: bool, tokens_per_id: int | None
 ) -> TraceFile:
-    """Read the requests of recorded files in the order of their arrival, the first ``limit`` of
-    them. Each scheduler's ids are kept apart from those of others, and each data-parallel rank is
-    the instance that served its requests.
+    """Read the first ``limit`` requests of recorded files, in the order of their arrival. Equal ids
+    of different schedulers are different blocks. Each data-parallel rank is an instance.
 
     Raises :class:`TraceFileError` for headers that are missing or do not go together, and for what
     cannot be read.
@@ -176,7 +175,7 @@ def _cut(last: Part) -> str:
 
 
 def _headers(files: list[Path]) -> list[Header]:
-    """Those of the files that have one."""
+    """Return the headers of all files that have one."""
     return [header for path in files if (header := read_header(path))]
 
 

@@ -17,7 +17,7 @@ _ORDERINGS: Final = "Letters: the ordering that took over, R(ecency), F(requency
 
 
 def blocks(outcome: Outcome) -> Figure:
-    """What the blocks of a run's pool are over the trace, and how many were evicted so far."""
+    """Draw the states of the blocks of a run's pool over the trace, and the evictions so far."""
     rows = outcome.result.retention_timeline
     finished = rows[:, 0].tolist()
     figure = go.Figure()

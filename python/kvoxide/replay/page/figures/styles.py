@@ -42,7 +42,7 @@ class Styles:
 
 
 def layout(height: int = HEIGHT, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A layout without colours, which the page adds, and without a legend, which it has beside."""
+    """Return a layout without colours and without a legend. The page adds both."""
     return {
         "template": {},
         "height": height,
@@ -68,7 +68,7 @@ def quantity_axis(xs: Sequence[int]) -> dict[str, Any]:
 
 
 def _short(number: int) -> str:
-    """A number that is read beside others on a narrow screen: 800k."""
+    """Return a short text of a number, such as 800k, for axes on a narrow screen."""
     for least, factor, unit in ((10**6, 1e6, "M"), (10**4, 1e3, "k")):
         if number >= least:
             return f"{number / factor:.4g}{unit}"

@@ -1,8 +1,7 @@
-"""Where the runs of a sweep are done: on the cores of this machine, or on a Ray cluster.
+"""Do the runs of a sweep: on the cores of this machine, or on a Ray cluster.
 
-``interface`` says what an executor does, ``local`` and ``on_ray`` are the two there are, and
-``place`` is how one of them is named on the command line. Results are the same wherever they
-come from.
+``interface`` declares executors, ``local`` and ``on_ray`` are the two implementations, and
+``place`` parses the option that selects one. Both return the same results.
 """
 
 from kvoxide.replay.run.execution.interface import Executor, Incomplete, execute

@@ -57,8 +57,10 @@ class Cluster:
 
 @contextmanager
 def joined(address: str | None) -> Iterator[Cluster]:
-    """The cluster at an address; without one that of ``RAY_ADDRESS``, one that runs on this
-    machine, or one that is started on it and ends with the block.
+    """Join the cluster at an address, and leave it when the block ends.
+
+    Without an address, join the cluster at ``RAY_ADDRESS`` or the one that runs on this machine.
+    If there is none, start one that ends with the block.
 
     Raises :class:`Incomplete` if it cannot be joined because no program answers, which takes
     about 20 seconds at most to find out.

@@ -1,4 +1,4 @@
-"""What an executor does, and what happens when it cannot go on."""
+"""Declare executors, and the error of an executor that cannot continue."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -20,13 +20,13 @@ class Executor(Protocol):
         on_progress: Callable[[int], None],
         is_wanted: Callable[[int], bool] = lambda _: True,
     ) -> Outcomes:
-        """Do the runs, which are started in their order; outcomes come as runs end.
+        """Start the runs in their order, and yield each outcome when its run ends.
 
         ``on_progress`` is called about five times a second with the requests finished by all runs.
-        ``is_wanted`` is asked before a run is started, maybe in another thread, with its place; a
-        run that is not wanted has no outcome. Closing the generator, KeyboardInterrupt, or an
-        error in one run, which is raised, stops all runs, those of a cluster when it is left.
-        Raises :class:`Incomplete` if the executor cannot go on.
+        ``is_wanted`` is called with a run's place before the run starts, perhaps in another thread.
+        A run that is not wanted has no outcome. All runs stop if the generator is closed, if a run
+        raises an error, which is raised here, and on KeyboardInterrupt. Runs on a cluster stop
+        when the cluster is left. Raises :class:`Incomplete` if the executor cannot continue.
         """
 
 

@@ -87,7 +87,7 @@ def _stop(tasks: Sequence[_Task], futures: Sequence[Future[SimulationResult | No
     for future in futures:
         future.cancel()
     pending = {future for future in futures if not future.done()}
-    # Again and again, for a simulation that was being set up when it was told the first time.
+    # Repeated, because a simulation that is still being created misses the first call.
     while pending:
         for task in tasks:
             task.stop()

@@ -118,7 +118,7 @@ def simulate(
 
 
 def _error_of_run(error: RayTaskError) -> Exception:
-    """What was raised in the run, or what kept the worker from it."""
+    """Return the exception of the run, or the reason why the worker did not start it."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, KvoxideError | OverflowError):
         return cause

@@ -1,4 +1,4 @@
-"""Where runs are done, as it is written on the command line."""
+"""Parse the option that says where runs are done."""
 
 import re
 from collections.abc import Iterator
