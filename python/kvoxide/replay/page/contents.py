@@ -47,8 +47,8 @@ def experiment_contents(
         tables=[hit_share_table(shares)],
     )
     title = f"kvoxide experiment: hit share over {shares.x_name}"
-    told = {"Settings": [settings], **missing(num_missing, failure)}
-    return Page(title, told, (), [section], f"kvoxide {__version__}")
+    found = {"Settings": [settings], **missing(num_missing, failure)}
+    return Page(title, found, (), [section], f"kvoxide {__version__}")
 
 
 def _hits(comparison: Comparison, styles: Styles) -> Section:
@@ -118,10 +118,10 @@ def _with_each_size(
 
 def _of_pool(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
     yield figures.hit_course(outcomes, styles)
-    told = [o for o in outcomes if o.has_pool and len(o.result.retention_timeline)]
-    if told:
-        yield figures.evictions(told, styles)
-    for outcome in told:
+    found = [o for o in outcomes if o.has_pool and len(o.result.retention_timeline)]
+    if found:
+        yield figures.evictions(found, styles)
+    for outcome in found:
         yield figures.blocks(outcome)
 
 

@@ -30,8 +30,8 @@ FIRST_SHARE: Final = 3
 
 def draw_fates(axes: "Axes", outcomes: Sequence[Outcome]) -> None:
     """A bar per run: hit share, and why the rest was not hit."""
-    told = [(o, o.loss_shares) for o in outcomes]
-    rows = [(o.run.policy.name, [o.hit_share, *shares]) for o, shares in told if shares]
+    losses = [(o, o.loss_shares) for o in outcomes]
+    rows = [(o.run.policy.name, [o.hit_share, *shares]) for o, shares in losses if shares]
     names = [name for name, _ in rows]
     starts = [0.0] * len(rows)
     for index, (fate, colour) in enumerate(FATES.items()):

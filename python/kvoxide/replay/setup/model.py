@@ -141,7 +141,10 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         help="Precision of the KV cache.  [default: auto]",
     ),
     click.option(
-        "--block-size", type=positive, metavar="N", help="Tokens of a block, where vLLM is told."
+        "--block-size",
+        type=positive,
+        metavar="N",
+        help="Tokens per block (vLLM's --block-size).",
     ),
     click.option(
         "--gpu",

@@ -81,7 +81,7 @@ _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
         "--tokens-per-id",
         type=click.IntRange(min=1, max=_MAX_TOKENS_PER_ID),
         metavar="N",
-        help="Tokens that each of the hash_ids stands for.  [default: what the lengths tell]",
+        help="Tokens per id in hash_ids.  [default: inferred from the lengths]",
     ),
     click.option(
         "--format",
@@ -105,7 +105,7 @@ _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
     click.option(
         "--answers-return",
         is_flag=True,
-        help="Take what requests generate from the prompts that follow them in their session, so"
-        " that these can hit it. Lines need a session_id, or chat_id and parent_chat_id.",
+        help="Infer each answer from the next prompt of its session, so that later turns can hit"
+        " it. Lines need a session_id, or chat_id and parent_chat_id.",
     ),
 ]

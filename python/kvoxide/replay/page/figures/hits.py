@@ -27,11 +27,11 @@ _AXES_HEIGHT = 70
 def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, width: Width) -> Figure:
     """A bar per run at one pool size: hit share, and why the rest was not hit; and lines at what
     policies are compared with."""
-    told = [(o, shares) for o in outcomes if o.has_pool and (shares := o.loss_shares) is not None]
-    names = [outcome.run.policy.name for outcome, _ in told]
+    shown = [(o, shares) for o in outcomes if o.has_pool and (shares := o.loss_shares) is not None]
+    names = [outcome.run.policy.name for outcome, _ in shown]
     figure = go.Figure()
     for index, (fate, (colour, _)) in enumerate(zip(FATES, COLOURS, strict=True)):
-        widths = [[outcome.hit_share, *shares][index] for outcome, shares in told]
+        widths = [[outcome.hit_share, *shares][index] for outcome, shares in shown]
         figure.add_bar(
             y=names,
             x=widths,

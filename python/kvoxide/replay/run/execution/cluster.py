@@ -119,7 +119,7 @@ def _num_cpus() -> int:
 def _require_answer(address: str) -> None:
     refusal = _refusal(_host_and_port(address), _CONNECT_SECONDS)
     if refusal is not None:
-        raise Incomplete(f"nobody answers at {address}: {refusal}")
+        raise Incomplete(f"no Ray cluster at {address}: {refusal}")
     if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
         _require_grpc(address)
 
@@ -132,7 +132,7 @@ def _require_grpc(address: str) -> None:
         grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
     except grpc.FutureTimeoutError:
         raise Incomplete(
-            f"no Ray cluster answers at {address} within {_CONNECT_SECONDS:.0f} s"
+            f"no Ray cluster answered at {address} within {_CONNECT_SECONDS:.0f} s"
         ) from None
     finally:
         channel.close()
