@@ -25,7 +25,7 @@ ARROWS = {
 }
 ROOMS = tuple(ARROWS)
 # Modules that import from a room, counted once for each room.
-MOST_IMPORTERS = 56
+MOST_IMPORTERS = 58
 MOST_LINES = 450
 
 

@@ -8,8 +8,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from kvoxide.replay.page.colours import dark_colours
 from kvoxide.replay.page.document import Figure, Page
+from kvoxide.replay.results import dark_colours
 
 _FOLDER: Final = "templates"
 

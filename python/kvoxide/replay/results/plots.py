@@ -1,13 +1,19 @@
 """Plots: hit share over the trace and why it is not more, the pool's occupancy, and hit share over
 a quantity."""
 
-import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from kvoxide.replay.input import CLAIRVOYANT, UNLIMITED
+from kvoxide.replay.results.colours import POLICIES
 from kvoxide.replay.results.curves import HitShares, over_trace
+from kvoxide.replay.results.figures import (
+    Dash,
+    has_tick_for_each,
+    is_logarithmic,
+    is_reference,
+    line_style,
+)
 from kvoxide.replay.results.retention_plots import draw_blocks, draw_fates
 from kvoxide.replay.run import Outcome
 
@@ -17,11 +23,10 @@ if TYPE_CHECKING:
 
 FORMATS: Final = (".png", ".pdf", ".svg")
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers.
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
+COLOURS: Final = tuple(light for light, _ in POLICIES)
 _DOTS_PER_INCH: Final = 150
+_DASHES: Final[Mapping[Dash, str]] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _TITLE_WIDTH: Final = 125
-_MOST_TICKS: Final = 12
 _BLOCKS_HEIGHT: Final = 1.4
 # The place of a legend to the right of an axis on the right.
 _BESIDE_TWO_AXES: Final = 1.17
@@ -57,16 +62,16 @@ def draw_trace(outcomes: Sequence[Outcome], title: str) -> "Figure":
 
 
 def draw_hit_shares(shares: HitShares, title: str) -> "Figure":
-    """Hit share over a quantity, one line per policy; black is what they are compared with."""
+    """Hit share over a quantity, one line per policy. Grey lines are there to compare with."""
     figure = new_figure(title, height=5)
     axes = figure.subplots()
     for (name, row), style in zip(
         shares.by_policy.items(), _styles(list(shares.by_policy)), strict=True
     ):
-        axes.plot(shares.xs, row, marker="o", label=name, **style)
-    if min(shares.xs) > 0 and max(shares.xs) > 10 * min(shares.xs):
+        axes.plot(shares.xs, row, marker="" if is_reference(name) else "o", label=name, **style)
+    if is_logarithmic(shares.xs):
         axes.set_xscale("log")
-    if len(shares.xs) <= _MOST_TICKS:
+    if has_tick_for_each(shares.xs):
         axes.set_xticks(shares.xs, [f"{x:,}" for x in shares.xs])
         axes.minorticks_off()
     axes.set_xlabel(shares.x_name)
@@ -99,16 +104,14 @@ def _names(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A line style per policy. Later lines are thinner, so that lines that coincide all show."""
-    colours = itertools.cycle(COLOURS)
-    for index, name in enumerate(names):
-        if name == UNLIMITED:
-            yield {"color": "black", "linestyle": "--", "linewidth": 1.2, "markersize": 3}
-        elif name == CLAIRVOYANT:
-            yield {"color": "black", "linestyle": ":", "linewidth": 1.8, "markersize": 3}
-        else:
-            width = max(1.5, 4 - 0.8 * index)
-            yield {"color": next(colours), "linewidth": width, "markersize": 2 * width + 1}
+    for name in names:
+        style = line_style(names, name)
+        yield {
+            "color": style.colour,
+            "linestyle": _DASHES[style.dash],
+            "linewidth": style.width,
+            "markersize": 2 * style.width + 1,
+        }
 
 
 def _draw_hit_share(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:

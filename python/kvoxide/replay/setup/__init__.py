@@ -1,7 +1,7 @@
 """Turn the options of a command into settings: trace, model, limits, policies and times.
 
-``trace``, ``model``, ``scheduler`` and ``timing`` define options.
- ``recording_defaults`` replaces the defaults if a server's recording is played.
+``trace``, ``model``, ``scheduler`` and ``timing`` define options. ``limits`` and ``served_model``
+are values that options become. ``recording_defaults`` replaces defaults if a recording is played.
 """
 
 from kvoxide.replay.setup.limits import (
