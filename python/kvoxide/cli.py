@@ -13,10 +13,10 @@ except ModuleNotFoundError as error:
 COMMANDS = {
     "bench": "kvoxide.bench.command",
     "doctor": "kvoxide.vllm.commands",
-    "formats": "kvoxide.replay.formats_command",
-    "experiment": "kvoxide.replay.experiment_command",
+    "formats": "kvoxide.replay.cli.formats_command",
+    "experiment": "kvoxide.replay.cli.experiment_command",
     "plan": "kvoxide.plan.command",
-    "replay": "kvoxide.replay.replay_command",
+    "replay": "kvoxide.replay.cli.replay_command",
     "shadow": "kvoxide.vllm.commands",
     "verify": "kvoxide.vllm.verify_command",
 }

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from kvoxide.replay import progress
-from kvoxide.replay.execution import Incomplete, Local, Place
-from kvoxide.replay.execution.interface import Outcomes
-from kvoxide.replay.runner import Run
+from kvoxide.replay.run import Incomplete, Place, Run, progress
+from kvoxide.replay.run.execution.interface import Outcomes
+from kvoxide.replay.run.execution.local import Local
 
 MESSAGE = "the cluster <is> gone"
 

@@ -14,10 +14,15 @@ from kvoxide.bench.plots import draw_measurements
 from kvoxide.bench.report import print_measurements, rows_of
 from kvoxide.bench.traffic import Effort
 from kvoxide.bench.vllm_release import UsableVllm, find_vllm
-from kvoxide.replay.options import output_option, plot_option, quiet_option
-from kvoxide.replay.outputs import check_distinct, replacing
-from kvoxide.replay.plots import save
-from kvoxide.replay.records import json_document
+from kvoxide.replay.results import (
+    check_distinct,
+    json_document,
+    output_option,
+    plot_option,
+    quiet_option,
+    replacing,
+    save,
+)
 from kvoxide.vllm.environment import SettingsError
 
 MIN_TOKENS = 2048

@@ -5,7 +5,7 @@ from math import gcd, lcm
 from typing import Final
 
 from kvoxide._core import KVCacheGroupSpec
-from kvoxide.replay.groups import parse_groups
+from kvoxide.replay.input import parse_groups
 
 MILLION: Final = 1_000_000
 # Blocks of a request in a group of states: before the step, after it, and between them.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvoxide.bench.comparison import Measurement
 from kvoxide.bench.report import ratio_text, time_text
-from kvoxide.replay.plots import COLOURS, new_figure
+from kvoxide.replay.results import COLOURS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

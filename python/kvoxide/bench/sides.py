@@ -6,7 +6,7 @@ from typing import Any, Final
 from kvoxide import _core
 from kvoxide.bench.layouts import Group, Layout
 from kvoxide.bench.prompts import Prompt
-from kvoxide.replay.groups import parse_groups
+from kvoxide.replay.input import parse_groups
 
 VLLM: Final = "vLLM"
 KVOXIDE: Final = "kvoxide"

@@ -6,9 +6,8 @@ from itertools import product
 from typing import Final
 
 from kvoxide._core import ConfigError
-from kvoxide.replay.policies import NamedPolicy
-from kvoxide.replay.served_model import ServedModel
-from kvoxide.replay.serving import Router
+from kvoxide.replay.input import NamedPolicy
+from kvoxide.replay.setup import Router, ServedModel
 
 ONE_INSTANCE: Final[Router] = ("round-robin", {})
 

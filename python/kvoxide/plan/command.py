@@ -12,30 +12,38 @@ from kvoxide.plan.report import Report
 from kvoxide.plan.search import Found, Search, search_cheapest
 from kvoxide.plan.target import Target, parse_targets
 from kvoxide.plan.uncertainty import Uncertainty
-from kvoxide.replay.execution import Place, executor_at, on_option
-from kvoxide.replay.model_options import model_options
-from kvoxide.replay.options import (
-    TraceOptions,
+from kvoxide.replay.input import DEFAULT_POLICY, NamedPolicy
+from kvoxide.replay.results import (
+    check_distinct,
+    json_document,
     output_option,
-    parsed_with,
-    policies_option,
     quiet_option,
-    scheduler_options,
-    trace_options,
+    replacing,
 )
-from kvoxide.replay.outputs import check_distinct, replacing
-from kvoxide.replay.policies import DEFAULT_POLICY, NamedPolicy
-from kvoxide.replay.progress import progress_bar
-from kvoxide.replay.recorded_options import recorded_options
-from kvoxide.replay.records import json_document
-from kvoxide.replay.runner import Run, SharedTrace, Workload, playable_policies
-from kvoxide.replay.served_model import ServedModel
-from kvoxide.replay.serving import (
+from kvoxide.replay.run import (
+    Place,
+    Run,
+    SharedTrace,
+    Workload,
+    executor_at,
+    on_option,
+    playable_policies,
+    progress_bar,
+)
+from kvoxide.replay.serving import parse_router
+from kvoxide.replay.setup import (
     MAX_INSTANCES,
     Router,
+    ServedModel,
     TimeOptions,
-    parse_router,
+    TraceOptions,
+    model_options,
+    parsed_with,
+    policies_option,
+    recorded_options,
+    scheduler_options,
     time_options,
+    trace_options,
 )
 
 Routers = tuple[tuple[str, Router], ...]

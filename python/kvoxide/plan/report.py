@@ -10,10 +10,10 @@ from kvoxide.plan.search import Found, Search
 from kvoxide.plan.target import Target
 from kvoxide.plan.uncertainty import Uncertainty
 from kvoxide.plan.verdict import Verdict, cheapest, ranked, shortfall
-from kvoxide.replay.comparison import hits_text, trace_record
-from kvoxide.replay.reader import TraceFile
-from kvoxide.replay.served_model import ServedModel
-from kvoxide.replay.serving import StepFit, serving_settings_record
+from kvoxide.replay.input import TraceFile
+from kvoxide.replay.results import hits_text, serving_settings_record, trace_record
+from kvoxide.replay.serving import StepFit
+from kvoxide.replay.setup import ServedModel
 from kvoxide.tables import Column, print_table
 
 

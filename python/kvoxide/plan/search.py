@@ -10,9 +10,8 @@ from kvoxide.plan.spare_capacity import has_spare_capacity
 from kvoxide.plan.target import Target
 from kvoxide.plan.uncertainty import EXACT, Uncertainty
 from kvoxide.plan.verdict import Verdict
-from kvoxide.replay.execution import Executor, Incomplete
-from kvoxide.replay.runner import Run, Workload
-from kvoxide.replay.serving import TimeOptions
+from kvoxide.replay.run import Executor, Incomplete, Run, Workload
+from kvoxide.replay.setup import TimeOptions
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Final
 
 from kvoxide._core import SimulationResult
 from kvoxide.plan.candidate import Candidate
-from kvoxide.replay.runner import Workload
+from kvoxide.replay.run import Workload
 
 # These routers look at requests alone. The others also look at the share of the pool in use.
 _BLIND_ROUTERS: Final = ("round-robin", "session", "recorded", "prefix")

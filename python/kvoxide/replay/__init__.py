@@ -1,5 +1,14 @@
-"""The ``kvoxide`` command: traces in, tables, plots and JSON out.
+"""The commands ``kvoxide replay``, ``experiment`` and ``formats``: traces in, results out.
 
-The scheduler model and every decision are Rust's (:class:`kvoxide._core.Simulation`); the modules
-here read traces, start simulations on all cores and show what came of them.
+All decisions and the scheduler model are in Rust (:class:`kvoxide._core.Simulation`). The code here
+has seven rooms. A room is a package, and the names in its ``__init__.py`` are its door: other code
+imports from the door only. Rooms import only from rooms further down in this list:
+
+- :mod:`~kvoxide.replay.cli`: the commands
+- :mod:`~kvoxide.replay.page`: the page of ``--html``
+- :mod:`~kvoxide.replay.results`: tables, plots, JSON values, and the files that contain them
+- :mod:`~kvoxide.replay.run`: simulations, here or on a Ray cluster, and their outcomes
+- :mod:`~kvoxide.replay.setup`: options and the settings that they become
+- :mod:`~kvoxide.replay.serving`: step times, fits and routers
+- :mod:`~kvoxide.replay.input`: traces, recordings, groups and policies
 """

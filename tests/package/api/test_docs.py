@@ -15,9 +15,9 @@ from kvoxide import KvoxideError
 from kvoxide.model import FAMILIES
 from kvoxide.plan.command import plan
 from kvoxide.plan.target import METRICS
-from kvoxide.replay.groups import KINDS, PRESETS
-from kvoxide.replay.limits import DEFAULT_PRESET
-from kvoxide.replay.replay_command import replay
+from kvoxide.replay.cli.replay_command import replay
+from kvoxide.replay.input import KINDS, PRESETS
+from kvoxide.replay.setup import DEFAULT_PRESET
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 PAGES = ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md")

@@ -11,13 +11,12 @@ from kvoxide.plan.search import Found, Search, search_cheapest
 from kvoxide.plan.spare_capacity import has_spare_capacity
 from kvoxide.plan.target import parse_targets
 from kvoxide.plan.verdict import cheapest, ranked
-from kvoxide.replay.execution import Incomplete, Local
-from kvoxide.replay.execution.interface import Outcomes
-from kvoxide.replay.groups import parse_groups
-from kvoxide.replay.policies import parse_policy
-from kvoxide.replay.runner import Run, SharedTrace, Workload
-from kvoxide.replay.serving import TimeOptions
-from kvoxide.replay.serving.notation import parse_router
+from kvoxide.replay.input import parse_groups, parse_policy
+from kvoxide.replay.run import Incomplete, Run, SharedTrace, Workload
+from kvoxide.replay.run.execution.interface import Outcomes
+from kvoxide.replay.run.execution.local import Local
+from kvoxide.replay.serving import parse_router
+from kvoxide.replay.setup import TimeOptions
 
 from tests.testing.traces import prompt
 

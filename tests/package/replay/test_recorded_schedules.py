@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.replay.reader import TraceFileError, read_deployment, read_trace
+from kvoxide.replay.input import read_deployment, read_trace
+from kvoxide.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import kvoxide, replay_json, succeed
 
@@ -66,7 +67,7 @@ def write(folder: Path, *lines: dict[str, Any], part: int = 0, **changes: Any) -
 
 
 def request(number: int, timestamp: float, **more: Any) -> dict[str, Any]:
-    """A prompt of 40 tokens, two blocks of which are every request's, and two generated tokens."""
+    """A prompt of 40 tokens, whose first two blocks are shared, and two generated tokens."""
     return {
         "request": number,
         "timestamp": timestamp,

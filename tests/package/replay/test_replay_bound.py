@@ -6,19 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvoxide._core import KVCacheGroupSpec, Policy, Simulation, Trace
-from kvoxide.replay.comparison import Comparison, Settings, compare
-from kvoxide.replay.groups import parse_groups
-from kvoxide.replay.plots import draw_hit_shares, draw_trace
-from kvoxide.replay.policies import parse_policy
-from kvoxide.replay.reader import read_trace
-from kvoxide.replay.records import LOSSES
+from kvoxide.replay.input import parse_groups, parse_policy, read_trace
+from kvoxide.replay.results import comparison_hit_shares, draw_hit_shares, draw_trace
+from kvoxide.replay.results.outcome_records import LOSSES
+from kvoxide.replay.run import Comparison, Settings, compare
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 
-# The reference string of the textbooks, of which Belady's rule misses 9 with three frames, 8 with
-# four and 6 with six.
+# The reference string of the textbooks. Belady's rule misses 9 with three frames, 8 with four and
+# 6 with six.
 REFERENCES = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]
-# Two blocks beside the frames: the null block, and the one in which a request's last token is.
+# The frames, the null block, and the block of a request's last token.
 POOL_OF_3, POOL_OF_4, POOL_OF_6 = 5, 6, 8
 
 
@@ -98,7 +96,7 @@ def comparison_of(pages: str, policies: str, *pools: int) -> Comparison:
 
 def test_the_plots_have_a_line_for_it(pages: str) -> None:
     several = comparison_of(pages, "fifo pin", POOL_OF_3, POOL_OF_6)
-    axes = draw_hit_shares(several.hit_shares, "").axes[0]
+    axes = draw_hit_shares(comparison_hit_shares(several), "").axes[0]
     drawn = {str(drawn.get_label()): drawn for drawn in axes.lines}
     assert list(drawn) == ["fifo", "pin", "clairvoyant", "unlimited"]
     shares = np.asarray(drawn["clairvoyant"].get_ydata()).tolist()

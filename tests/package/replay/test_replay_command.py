@@ -55,8 +55,8 @@ def test_mooncake_prefixes_are_right_for_every_block_size(
 
 @pytest.mark.parametrize("policy", ["fifo", "uncached-first"])
 def test_a_small_pool_forgets_tails_first(tmp_path: Path, policy: str) -> None:
-    # 65 usable blocks. Each prompt takes 63, of which 62 are cached; the second one takes 60 of
-    # the first one's cached blocks from the tail, so 2 are left to hit. The third takes 60 again.
+    # 65 usable blocks. Each prompt takes 63 and caches 62; the second one takes 60 of the
+    # first one's cached blocks from the tail, so 2 are left to hit. The third takes 60 again.
     trace = write_trace(tmp_path / "t", *(line(prompt(number)) for number in (0, 1, 0)))
     record = replay_json(
         tmp_path, trace, "--blocks", "66", "--concurrency", "1", "--policy", policy

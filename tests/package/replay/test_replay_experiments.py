@@ -4,19 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from kvoxide.replay import experiment_command
-from kvoxide.replay.execution import Local, execute
-from kvoxide.replay.experiments import (
-    Experiment,
-    LongContexts,
-    Prefixes,
-    experiment_rows,
-    experiment_shares,
-    plan_experiment,
-    reserved_blocks,
-)
-from kvoxide.replay.groups import parse_groups
-from kvoxide.replay.policies import parse_policy
+from kvoxide.replay.cli import experiment_command
+from kvoxide.replay.input import parse_groups, parse_policy
+from kvoxide.replay.results import experiment_rows, experiment_shares
+from kvoxide.replay.run import Experiment, LongContexts, Prefixes, plan_experiment
+from kvoxide.replay.run.execution.interface import execute
+from kvoxide.replay.run.execution.local import Local
+from kvoxide.replay.run.experiments import reserved_blocks
 
 from tests.testing.failing_cluster import MESSAGE, fail_after
 from tests.testing.traces import kvoxide, succeed

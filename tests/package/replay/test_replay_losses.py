@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kvoxide import KVCacheGroupSpec, Policy, Simulation, SimulationResult, Trace
-from kvoxide.replay.groups import PRESETS, preset_groups
-from kvoxide.replay.policies import parse_policy
-from kvoxide.replay.reader import SAMPLE, read_trace
-from kvoxide.replay.records import LOSSES, RETENTION_COLUMNS
+from kvoxide.replay.input import PRESETS, SAMPLE, parse_policy, preset_groups, read_trace
+from kvoxide.replay.results.outcome_records import LOSSES, RETENTION_COLUMNS
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import ray
 from kvoxide._core import ConfigError, Trace
-from kvoxide.replay.execution import Place, cluster, execute, executor_at
-from kvoxide.replay.groups import parse_groups
-from kvoxide.replay.policies import parse_policy
-from kvoxide.replay.runner import Run, SharedTrace, Workload, plan_runs
+from kvoxide.replay.input import parse_groups, parse_policy
+from kvoxide.replay.run import Place, Run, SharedTrace, Workload, executor_at
+from kvoxide.replay.run.execution import cluster
+from kvoxide.replay.run.execution.interface import execute
+from kvoxide.replay.run.planning import plan_runs
 from ray.cluster_utils import Cluster
 
 from tests.testing.pages import PageText
@@ -28,9 +29,9 @@ MODELS = ROOT / "tests/vllm/models/configs"
 TIMES = ("timing", "wall_seconds", "schedule_seconds", "step_seconds")
 SIZES = [100 + 25 * number for number in range(20)]
 # The command, which notices sooner that a cluster is gone, and tells when a run has ended.
-TELLING = f"""
+PATCHED_COMMAND = f"""
 import os, pathlib
-from kvoxide.replay.execution import cluster, on_ray
+from kvoxide.replay.run.execution import cluster, on_ray
 
 def count_finished(tasks, at, count=on_ray._Tasks._count_finished):
     count(tasks, at)
@@ -40,12 +41,12 @@ cluster._SILENCE_SECONDS = 2.0
 on_ray._Tasks._count_finished = count_finished
 {COMMAND}
 """
-NOBODY = "127.0.0.1:9"
+UNUSED_ADDRESS = "127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
 def client() -> str:
-    """Where the client server of :func:`two_nodes` listens."""
+    """Return the address of the client server of :func:`two_nodes`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"ray://127.0.0.1:{free.getsockname()[1]}"
 
@@ -78,7 +79,7 @@ def trace(tmp_path: Path) -> str:
 
 
 def long_runs(output_length: int, num_runs: int) -> list[Run]:
-    """Runs of one request at a time, each of which takes time in proportion to the length."""
+    """Runs of one request at a time, whose durations are in proportion to the length."""
     made = Trace()
     for number in range(20):
         made.push_prompt(list(prompt(number, 100)), output_length)
@@ -271,7 +272,7 @@ def test_what_was_done_before_the_cluster_was_gone_is_written(tmp_path: Path) ->
     path, page = tmp_path / "some.json", tmp_path / "some.html"
     process = subprocess.Popen(
         [
-            *[sys.executable, "-c", TELLING, "replay", trace, "--blocks", "2,60000"],
+            *[sys.executable, "-c", PATCHED_COMMAND, "replay", trace, "--blocks", "2,60000"],
             *["--concurrency", "1", "--json", str(path), "--html", str(page), "--on", "ray"],
         ],
         stdout=subprocess.PIPE,
@@ -299,9 +300,9 @@ def test_what_was_done_before_the_cluster_was_gone_is_written(tmp_path: Path) ->
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_nobody_at_the_address(trace: str, tmp_path: Path, scheme: str) -> None:
     path, started = tmp_path / "result.json", time.monotonic()
-    result = kvoxide("replay", trace, "--json", path, "--on", scheme + NOBODY)
+    result = kvoxide("replay", trace, "--json", path, "--on", scheme + UNUSED_ADDRESS)
     assert result.exit_code == 1
-    assert f"Error: nobody answers at {scheme}{NOBODY}: " in result.output
+    assert f"Error: no Ray cluster at {scheme}{UNUSED_ADDRESS}: " in result.output
     assert time.monotonic() - started < 10
     assert not path.exists()
 
@@ -316,7 +317,7 @@ def test_somebody_else_at_the_address(
         started = time.monotonic()
         result = kvoxide("replay", trace, "--on", address)
     assert result.exit_code == 1
-    assert f"no Ray cluster answers at {address} within 2 s" in result.output
+    assert f"no Ray cluster answered at {address} within 2 s" in result.output
     assert time.monotonic() - started < 15
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from kvoxide import Trace
-from kvoxide.replay.reader import TraceFileError, read_trace
+from kvoxide.replay.input import read_trace
+from kvoxide.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import write_trace
 

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from kvoxide.replay.outputs import OutputError, check_distinct, check_writable, replacing
+from kvoxide.replay.results import check_distinct, replacing
+from kvoxide.replay.results.output_files import OutputError, check_writable
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

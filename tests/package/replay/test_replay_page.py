@@ -1,4 +1,4 @@
-"""The page of ``--html``: its figures are those of ``--json``, and its texts stay texts."""
+"""The page of ``--html``: its figures equal the values of ``--json``, and its texts stay texts."""
 
 import importlib.util
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.replay.page import colours
+from kvoxide.replay.results import colours
 
 from tests.testing.failing_cluster import MESSAGE, fail_after
 from tests.testing.pages import PageText, replay_page, traces_of
@@ -260,9 +260,9 @@ def test_light_colours_differ_so_that_each_has_its_dark_one() -> None:
     pairs = (
         *colours.POLICIES,
         colours.REFERENCE,
-        *colours.FATES,
-        *colours.BLOCKS,
-        *colours.EVICTIONS,
+        *colours.FATES.values(),
+        *colours.BLOCKS.values(),
+        *colours.EVICTIONS.values(),
     )
     assert len(colours.dark_colours()) == len(pairs)
 

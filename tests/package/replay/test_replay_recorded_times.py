@@ -211,7 +211,7 @@ def test_steps_that_are_cut_off_are_fitted_as_far_as_they_go(tmp_path: Path, fol
 
 
 def test_other_traces_are_played_without_times(tmp_path: Path, folder: Path) -> None:
-    """Steps beside a trace are not those of its server."""
+    """Steps next to a trace do not belong to its server."""
     trace = folder / "mooncake.jsonl"
     trace.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [0]}\n')
     assert serving_of(replay_json(tmp_path, trace)) is None

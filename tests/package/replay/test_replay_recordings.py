@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kvoxide._core import TraceError
-from kvoxide.replay.reader import TraceFileError, read_deployment, read_trace
-from kvoxide.replay.step_files import read_steps
+from kvoxide.replay.input import read_deployment, read_steps, read_trace
+from kvoxide.replay.input.trace_file import TraceFileError
 
 from tests.testing.pages import replay_page
 from tests.testing.paths import ROOT
@@ -78,7 +78,7 @@ def test_the_policy_is_that_of_the_server(tmp_path: Path) -> None:
     write(tmp_path / "r", 0, *TURNS, policy="interval=0")
     record = replay_json(tmp_path, str(tmp_path / "r"))
     assert record["settings"]["policies"] == ["interval=0"]
-    # The answer to the first turn is behind the last tail that is kept.
+    # The answer to the first turn is after the last tail that is kept.
     assert record["results"][0]["hit_tokens"] == 16
     given = replay_json(tmp_path, str(tmp_path / "r"), "--policy", "fifo")
     assert given["settings"]["policies"] == ["fifo"]
@@ -109,8 +109,8 @@ def test_a_plan_for_a_recording(tmp_path: Path) -> None:
 
 
 def two_ranks(folder: Path) -> str:
-    """A conversation on each rank, whose ids are the same and mean other blocks, and a third that
-    goes on with that of the first."""
+    """Write a conversation on each rank, and a third that continues the first. Equal ids of the two
+    ranks mean different blocks."""
     write(folder, 0, *TURNS, request(2000, [0, 1, 7]))
     write(folder, 0, *TURNS, rank=1, recording="b", started=1000.05)
     return str(folder)

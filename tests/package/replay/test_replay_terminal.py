@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from kvoxide.replay.progress import RateColumn
+from kvoxide.replay.run.progress import RateColumn
 from rich.progress import Progress
 
 from tests.testing.traces import COMMAND, line, prompt
@@ -17,7 +17,7 @@ ARGUMENTS = [sys.executable, "-c", COMMAND, "replay"]
 
 
 def output_on_a_terminal(*arguments: str) -> bytes:
-    """What a replay writes to standard error when that is a terminal."""
+    """Test what a replay writes to standard error if that is a terminal."""
     terminal, end = pty.openpty()
     process = subprocess.Popen(
         [*ARGUMENTS, *arguments],
@@ -94,7 +94,7 @@ def test_an_interrupt_ends_all_runs_and_leaves_no_file(tmp_path: Path) -> None:
     output, errors = process.communicate(timeout=10)
     assert process.returncode == 130
     assert output == b""
-    assert errors.splitlines()[1:] == [b"Interrupted."]  # behind the note on answers
+    assert errors.splitlines()[1:] == [b"Interrupted."]  # after the note on answers
     assert not os.listdir(tmp_path)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import kvoxide
-from kvoxide.replay.policies import DEFAULT_POLICY
+from kvoxide.replay.input import DEFAULT_POLICY
 
 from . import sweep
 from .cells import PERCENTS, PRESETS, Half, Traffics, Whole, chosen

@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from kvoxide.replay.policies import DEFAULT_POLICY
+from kvoxide.replay.input import DEFAULT_POLICY
 
 from .judge import ADAPTIVE, Cell
 

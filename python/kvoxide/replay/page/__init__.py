@@ -1,6 +1,11 @@
-"""``--html``: everything about a replay on one page that needs no network."""
+"""Write everything about a replay on one page that needs no network (``--html``).
 
-from kvoxide.replay.page.option import html_option
+``contents`` chooses the figures and tables, ``figures`` draws them, and ``template`` writes HTML.
+"""
+
 from kvoxide.replay.page.writing import experiment_page, replay_page
 
-__all__ = ["experiment_page", "html_option", "replay_page"]
+__all__ = [
+    "experiment_page",
+    "replay_page",
+]

@@ -1,20 +1,23 @@
-"""Which plots and tables are on a page."""
+"""Choose the plots and tables of a page."""
 
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from kvoxide._core import __version__
-from kvoxide.replay.comparison import Comparison
-from kvoxide.replay.curves import HitShares
-from kvoxide.replay.execution import Incomplete
 from kvoxide.replay.page import figures
 from kvoxide.replay.page.document import Figure, Group, Page, Section
 from kvoxide.replay.page.facts import facts, missing, tiles
 from kvoxide.replay.page.figures import Styles
-from kvoxide.replay.report import hit_share_table, outcome_table
-from kvoxide.replay.runner import Outcome
-from kvoxide.replay.serving import serving_tables, timed_outcomes
+from kvoxide.replay.results import (
+    HitShares,
+    comparison_hit_shares,
+    hit_share_table,
+    outcome_table,
+    serving_tables,
+    timed_outcomes,
+)
+from kvoxide.replay.run import Comparison, Incomplete, Outcome
 
 _CALL = "A call is one scheduling call: the look-up and allocation of one request in one step."
 
@@ -44,8 +47,8 @@ def experiment_contents(
         tables=[hit_share_table(shares)],
     )
     title = f"kvoxide experiment: hit share over {shares.x_name}"
-    told = {"Settings": [settings], **missing(num_missing, failure)}
-    return Page(title, told, (), [section], f"kvoxide {__version__}")
+    found = {"Settings": [settings], **missing(num_missing, failure)}
+    return Page(title, found, (), [section], f"kvoxide {__version__}")
 
 
 def _hits(comparison: Comparison, styles: Styles) -> Section:
@@ -62,7 +65,7 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
     tables = [outcome_table(outcomes, f"All runs\n{_CALL}")]
     if len(sizes) == 1:
         return Section("Hits", figures=bars, tables=tables)
-    shares = comparison.hit_shares
+    shares = comparison_hit_shares(comparison)
     curve = figures.hit_shares(shares, styles, "Hit share over the pool size")
     return Section("Hits", figures=[curve, *bars], tables=[hit_share_table(shares), *tables])
 
@@ -103,8 +106,8 @@ def _course(comparison: Comparison, styles: Styles) -> Section | None:
 def _with_each_size(
     comparison: Comparison, drawn: list[Figure], for_size: dict[int, list[Figure]]
 ) -> tuple[list[Figure], list[Group]]:
-    """The figures of a section with those for each pool size: in groups, of which the first is
-    open, where several sizes were asked for."""
+    """Return the figures and the groups of a section. With several pool sizes there is a group for
+    each, and the first is open. Otherwise all figures are in one list."""
     if len(comparison.settings.pool_sizes) == 1:
         return [*drawn, *itertools.chain.from_iterable(for_size.values())], []
     return drawn, [
@@ -115,10 +118,10 @@ def _with_each_size(
 
 def _of_pool(outcomes: Sequence[Outcome], styles: Styles) -> Iterator[Figure]:
     yield figures.hit_course(outcomes, styles)
-    told = [o for o in outcomes if o.has_pool and len(o.result.retention_timeline)]
-    if told:
-        yield figures.evictions(told, styles)
-    for outcome in told:
+    found = [o for o in outcomes if o.has_pool and len(o.result.retention_timeline)]
+    if found:
+        yield figures.evictions(found, styles)
+    for outcome in found:
         yield figures.blocks(outcome)
 
 

@@ -1,4 +1,4 @@
-"""What a page consists of, before it is HTML."""
+"""Define the content of a page, before it is HTML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from kvoxide._core import Serving
-from kvoxide.replay.comparison import Comparison, hits_text
-from kvoxide.replay.execution import Incomplete
+from kvoxide.replay.input import CLAIRVOYANT, UNLIMITED
 from kvoxide.replay.page.document import Tile
-from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
-from kvoxide.replay.runner import Outcome
-from kvoxide.replay.serving import timed_outcomes
+from kvoxide.replay.results import hits_text, timed_outcomes
+from kvoxide.replay.run import Comparison, Incomplete, Outcome
 
 # The least unit in which a part of a step's time is at least 1.
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))

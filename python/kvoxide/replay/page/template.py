@@ -8,8 +8,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from kvoxide.replay.page.colours import dark_colours
 from kvoxide.replay.page.document import Figure, Page
+from kvoxide.replay.results import dark_colours
 
 _FOLDER: Final = "templates"
 
@@ -55,5 +55,5 @@ def _source(environment: Environment, name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """What names a script in a content security policy."""
+    """Return the name of a script in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,8 +1,7 @@
 """Pages of commands, as the bytes of a file."""
 
-from kvoxide.replay.comparison import Comparison
-from kvoxide.replay.curves import HitShares
-from kvoxide.replay.execution import Incomplete
+from kvoxide.replay.results import HitShares
+from kvoxide.replay.run import Comparison, Incomplete
 
 
 def replay_page(comparison: Comparison) -> bytes:

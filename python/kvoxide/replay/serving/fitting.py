@@ -1,4 +1,4 @@
-"""Step times fitted to files: those that are named, or those beside recorded requests."""
+"""Fit step times to files of steps: named files, or the files of a recording."""
 
 import glob
 from dataclasses import replace
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kvoxide._core import ConfigError
 from kvoxide.recording_format import REQUESTS, STEPS, pattern
+from kvoxide.replay.input import read_steps
 from kvoxide.replay.serving.step_fit import StepFit, fit_step_time
-from kvoxide.replay.step_files import read_steps
 
 
 def fit_to(name: str) -> StepFit:

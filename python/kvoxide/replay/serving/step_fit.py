@@ -21,8 +21,8 @@ class StepFit:
     """Step times and how well they describe ``num_steps`` steps.
 
     Errors are relative to a step's duration, without sign; ``r_squared`` is the share of the
-    durations' variance that is explained, at most 1. ``is_of_recording`` where the steps are those
-    of the recording that is played, at its arrivals.
+    durations' variance that is explained, at most 1. ``is_of_recording`` says whether the steps
+    belong to the recording that is played, at its arrivals.
     """
 
     step_time: StepTime

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from kvoxide.replay.curves import HitShares, over_trace
-from kvoxide.replay.page.colours import FATES as COLOURS
 from kvoxide.replay.page.document import Figure, Width
 from kvoxide.replay.page.figures.styles import (
     MOST_POINTS,
@@ -18,8 +16,8 @@ from kvoxide.replay.page.figures.styles import (
     layout,
     quantity_axis,
 )
-from kvoxide.replay.retention_plots import FATES
-from kvoxide.replay.runner import Outcome
+from kvoxide.replay.results import HitShares, fate_bars, is_reference, over_trace
+from kvoxide.replay.run import Outcome
 
 _BAR_HEIGHT = 38
 _AXES_HEIGHT = 70
@@ -28,19 +26,17 @@ _AXES_HEIGHT = 70
 def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, width: Width) -> Figure:
     """A bar per run at one pool size: hit share, and why the rest was not hit; and lines at what
     policies are compared with."""
-    told = [(o, shares) for o in outcomes if o.has_pool and (shares := o.loss_shares) is not None]
-    names = [outcome.run.policy.name for outcome, _ in told]
+    bars = fate_bars([outcome for outcome in outcomes if outcome.has_pool])
     figure = go.Figure()
-    for index, (fate, (colour, _)) in enumerate(zip(FATES, COLOURS, strict=True)):
-        widths = [[outcome.hit_share, *shares][index] for outcome, shares in told]
+    for part in bars.parts:
         figure.add_bar(
-            y=names,
-            x=widths,
+            y=bars.names,
+            x=part.values,
             orientation="h",
-            name=fate,
-            legendgroup=fate,
-            showlegend=any(widths),
-            marker={"color": colour, "line": {"width": 0}},
+            name=part.name,
+            legendgroup=part.name,
+            showlegend=any(part.values),
+            marker={"color": part.colour, "line": {"width": 0}},
             texttemplate="%{x:.1%}",
             textposition="inside",
             insidetextanchor="middle",
@@ -49,10 +45,10 @@ def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, width: Width)
         )
     for outcome in outcomes:
         if not outcome.has_pool:
-            _add_upright(figure, outcome, styles, len(names))
+            _add_upright(figure, outcome, styles, len(bars.names))
     figure.update_layout(
         **layout(
-            _AXES_HEIGHT + _BAR_HEIGHT * max(2, len(names)),
+            _AXES_HEIGHT + _BAR_HEIGHT * max(2, len(bars.names)),
             barmode="stack",
             bargap=0.3,
             uniformtext={"minsize": 10, "mode": "hide"},
@@ -85,14 +81,13 @@ def hit_shares(shares: HitShares, styles: Styles, title: str) -> Figure:
     """Hit share over a quantity, a line per policy, with a gap where a run is missing."""
     figure = go.Figure()
     for name, row in shares.by_policy.items():
-        is_policy = "dash" not in (line := styles.line(name)) or line["dash"] == "solid"
         figure.add_scatter(
             x=shares.xs,
             y=[None if math.isnan(share) else share for share in row],
-            mode="lines+markers" if is_policy else "lines",
+            mode="lines" if is_reference(name) else "lines+markers",
             name=name,
             legendgroup=name,
-            line=line,
+            line=styles.line(name),
             marker={"size": 8},
         )
     figure.update_layout(

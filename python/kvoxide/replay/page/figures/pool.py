@@ -1,48 +1,44 @@
 """The pool over the trace: what its blocks are, and how many were evicted."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final
 
 import plotly.graph_objects as go
 
-from kvoxide.replay.page.colours import BLOCKS as COLOURS
-from kvoxide.replay.page.colours import EVICTIONS
 from kvoxide.replay.page.document import Figure
 from kvoxide.replay.page.figures.styles import COUNT, REQUESTS, SHARE, Styles, axis, layout
-from kvoxide.replay.retention_plots import BLOCKS, FIRST_SHARE
-from kvoxide.replay.runner import Outcome
+from kvoxide.replay.results import PoolCourse, pool_course
+from kvoxide.replay.run import Outcome
 
 _ORDERINGS: Final = "Letters: the ordering that took over, R(ecency), F(requency) or H(azard)."
 
 
 def blocks(outcome: Outcome) -> Figure:
-    """What the blocks of a run's pool are over the trace, and how many were evicted so far."""
-    rows = outcome.result.retention_timeline
-    finished = rows[:, 0].tolist()
+    """Draw the states of the blocks of a run's pool over the trace, and the evictions so far."""
+    course = pool_course(outcome)
     figure = go.Figure()
-    for index, (name, (colour, _)) in enumerate(zip(BLOCKS, COLOURS, strict=True)):
+    for state in course.states:
         figure.add_scatter(
-            x=finished,
-            y=rows[:, FIRST_SHARE + index].tolist(),
-            name=name,
-            legendgroup=name,
-            showlegend=bool(rows[:, FIRST_SHARE + index].any()),
+            x=course.requests,
+            y=state.values,
+            name=state.name,
+            legendgroup=state.name,
+            showlegend=any(state.values),
             mode="lines",
             stackgroup="blocks",
-            line={"width": 0, "color": colour},
-            fillcolor=colour,
+            line={"width": 0, "color": state.colour},
+            fillcolor=state.colour,
         )
-    for column, name, (colour, _) in zip((-2, -1), ("full", "tail"), EVICTIONS, strict=True):
+    for evicted in course.evictions:
         figure.add_scatter(
-            x=finished,
-            y=rows[:, column].tolist(),
+            x=course.requests,
+            y=evicted.values,
             yaxis="y2",
-            name=f"evicted {name}",
-            legendgroup=f"evicted {name}",
-            showlegend=bool(rows[:, column].any()),
+            name=evicted.name,
+            legendgroup=evicted.name,
+            showlegend=any(evicted.values),
             mode="lines",
-            line={"width": 2, "color": colour},
+            line={"width": 2, "color": evicted.colour},
         )
     figure.update_layout(
         **layout(
@@ -50,21 +46,19 @@ def blocks(outcome: Outcome) -> Figure:
             xaxis=axis(REQUESTS, anchor="y2"),
             yaxis=axis(SHARE, title="share of the pool", range=[0, 1], domain=[0.42, 1]),
             yaxis2=axis(COUNT, title="blocks evicted", domain=[0, 0.32]),
-            annotations=_orderings(outcome, finished),
+            annotations=_orderings(course),
         )
     )
     title = f"Blocks of the pool: {outcome.run.policy.name}"
-    note = _ORDERINGS if any(outcome.result.orderings) else ""
+    note = _ORDERINGS if course.orderings else ""
     return Figure(title, note, figure.to_plotly_json())
 
 
-def _orderings(outcome: Outcome, finished: Sequence[float]) -> list[dict[str, object]]:
-    """The orderings that took over under adaptive retention, above the pool."""
-    points = zip(finished, outcome.result.orderings, strict=True)
-    changes = [(name, next(at)[0]) for name, at in groupby(points, lambda point: point[1])]
+def _orderings(course: PoolCourse) -> list[dict[str, object]]:
+    """Return the first letters of orderings, above the pool."""
     return [
         {
-            "x": x,
+            "x": request,
             "y": 1,
             "yref": "paper",
             "yanchor": "bottom",
@@ -73,8 +67,7 @@ def _orderings(outcome: Outcome, finished: Sequence[float]) -> list[dict[str, ob
             "showarrow": False,
             "font": {"size": 11},
         }
-        for name, x in changes
-        if name is not None
+        for request, name in course.orderings
     ]
 
 

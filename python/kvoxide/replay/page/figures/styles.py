@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvoxide.replay.page.colours import POLICIES, REFERENCE
-from kvoxide.replay.policies import CLAIRVOYANT, UNLIMITED
+from kvoxide.replay.results import has_tick_for_each, is_logarithmic, line_style
 
 SHARE: Final = {"tickformat": ",.0%", "hoverformat": ".2%", "rangemode": "tozero"}
 SECONDS: Final = {"ticksuffix": " s", "hoverformat": ",.3f", "rangemode": "tozero"}
@@ -16,8 +15,6 @@ HEIGHT: Final = 320
 # Curves have no more points than a wide screen shows.
 MOST_POINTS: Final = 400
 
-_REFERENCE_DASHES: Final = {UNLIMITED: "dash", CLAIRVOYANT: "dot"}
-
 
 @dataclass(frozen=True)
 class Styles:
@@ -26,23 +23,17 @@ class Styles:
     names: Sequence[str]
 
     def colour(self, name: str) -> str:
-        """The colour of a policy, or of what policies are compared with."""
-        if name in _REFERENCE_DASHES:
-            return REFERENCE[0]
-        policies = [other for other in self.names if other not in _REFERENCE_DASHES]
-        return POLICIES[policies.index(name) % len(POLICIES)][0]
+        """Return the colour of a line."""
+        return line_style(self.names, name).colour
 
     def line(self, name: str) -> dict[str, Any]:
-        """The line of a policy. Later ones are thinner, so that lines that coincide all show."""
-        if (dash := _REFERENCE_DASHES.get(name)) is not None:
-            return {"color": self.colour(name), "dash": dash, "width": 1.8}
-        again = self.names.index(name) >= len(POLICIES)
-        width = max(1.8, 3.4 - 0.5 * self.names.index(name))
-        return {"color": self.colour(name), "width": width, "dash": "dashdot" if again else "solid"}
+        """Return the look of a line."""
+        style = line_style(self.names, name)
+        return {"color": style.colour, "width": style.width, "dash": style.dash}
 
 
 def layout(height: int = HEIGHT, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A layout without colours, which the page adds, and without a legend, which it has beside."""
+    """Return a layout without colours and without a legend. The page adds both."""
     return {
         "template": {},
         "height": height,
@@ -62,13 +53,13 @@ def axis(*settings: dict[str, Any], title: str = "", **more: Any) -> dict[str, A
 
 def quantity_axis(xs: Sequence[int]) -> dict[str, Any]:
     """An axis over some numbers, with a tick at each of them unless they are many."""
-    is_logarithmic = min(xs) > 0 and max(xs) > 10 * min(xs)
-    ticks = {"tickvals": list(xs), "ticktext": list(map(_short, xs))} if len(xs) <= 12 else {}
-    return {"type": "log" if is_logarithmic else "linear", "tickangle": 0, **ticks}
+    texts = list(map(_short, xs))
+    ticks = {"tickvals": list(xs), "ticktext": texts} if has_tick_for_each(xs) else {}
+    return {"type": "log" if is_logarithmic(xs) else "linear", "tickangle": 0, **ticks}
 
 
 def _short(number: int) -> str:
-    """A number that is read beside others on a narrow screen: 800k."""
+    """Return a short text of a number, such as 800k, for axes on a narrow screen."""
     for least, factor, unit in ((10**6, 1e6, "M"), (10**4, 1e3, "k")):
         if number >= least:
             return f"{number / factor:.4g}{unit}"

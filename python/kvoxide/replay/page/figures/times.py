@@ -18,7 +18,7 @@ from kvoxide.replay.page.figures.styles import (
     layout,
     quantity_axis,
 )
-from kvoxide.replay.runner import Outcome
+from kvoxide.replay.run import Outcome
 
 Timed = tuple[Outcome, ServingResult]
 TimeName = Literal["time_to_first_token", "time_between_tokens"]
@@ -155,7 +155,7 @@ def _by_part(
 
 
 def by_instance(timed: Sequence[Timed], styles: Styles) -> list[Figure]:
-    """What each instance of the runs at one pool size got, and what came of it."""
+    """Draw requests, hit shares and times to the first token per instance, at one pool size."""
     return [
         _instances(timed, styles, "Requests by instance", COUNT, lambda r: r.requests),
         _instances(timed, styles, "Hit share by instance", SHARE, _hit_share),
