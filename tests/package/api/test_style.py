@@ -9,9 +9,8 @@ from tests.testing.paths import ROOT
 
 # A ceiling only falls: a change that removes a count lowers it here.
 CEILINGS = {
-    "python": {"noun clauses": 55, "those of": 28, "words of rule 5": 32},
+    "python": {"noun clauses": 23, "those of": 14, "words of rule 5": 15},
     "rust": {"noun clauses": 10, "those of": 8, "words of rule 5": 12},
-    "tests": {"noun clauses": 2, "those of": 7, "words of rule 5": 6},
 }
 
 
