@@ -1,6 +1,6 @@
 """Measures step times of vLLM's engine on CUDA while a long prompt is loaded from host memory.
 
-Run ``python -m benches.offloaded_prompt llama|gemma`` in an environment with vLLM 0.33.0 and
+Run ``python -m benches.offloaded_prompt llama|gemma`` in an environment with vLLM and
 kvoxide, once with ``KVOXIDE=off`` and once with ``KVOXIDE=require KVOXIDE_HOST=require``. A prompt
 of 500,000 tokens is prefilled. Another takes its place on the GPU while 64 requests decode. The
 first is loaded from the host, and hit again on the GPU. Weights are vLLM's dummy ones, so tokens

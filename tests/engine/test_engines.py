@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from .jobs import ADAPTED, JOBS, LONG_JOBS, OFFLOADED_JOBS, ON_EACH_RELEASE, Job
+from .jobs import ADAPTED, JOBS, LONG_JOBS, OFFLOADED_JOBS, Job
+from .jobs import ON_EACH_RELEASE as SHORT_JOBS
 from .outcome import Outcome, Played, first_difference
-from .processes import ENGINES, OLDER_IF_LONG, run_together
+from .processes import OLDER_IF_LONG, ON_EACH_RELEASE, WITH_HOST_TIER, run_together
 
 MANAGERS = {
     "off": "vllm.v1.core.kv_cache_manager.KVCacheManager",
@@ -21,12 +22,12 @@ SCHEDULERS = {
 }
 MODES = tuple(MANAGERS)
 
-on_each_release = pytest.mark.parametrize("release", ENGINES)
+on_each_release = pytest.mark.parametrize("release", ON_EACH_RELEASE)
 on_older_releases_if_long = pytest.mark.parametrize("release", OLDER_IF_LONG)
 
 
 @on_each_release
-@pytest.mark.parametrize("name", ON_EACH_RELEASE)
+@pytest.mark.parametrize("name", SHORT_JOBS)
 def test_engine_of_each_release_serves_the_same(
     name: str, release: str, models: Path, tmp_path: Path
 ) -> None:
@@ -34,7 +35,7 @@ def test_engine_of_each_release_serves_the_same(
 
 
 @on_older_releases_if_long
-@pytest.mark.parametrize("name", [name for name in JOBS if name not in (ADAPTED, *ON_EACH_RELEASE)])
+@pytest.mark.parametrize("name", [name for name in JOBS if name not in (ADAPTED, *SHORT_JOBS)])
 def test_engine_serves_the_same(name: str, release: str, models: Path, tmp_path: Path) -> None:
     assert_same(JOBS[name], *run_together(JOBS[name], MODES, release, models, tmp_path))
 
@@ -52,7 +53,8 @@ def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
     assert hits[0] < hits[1]
 
 
-@on_older_releases_if_long
+# kvoxide has no host tier for older releases.
+@pytest.mark.parametrize("release", WITH_HOST_TIER)
 @pytest.mark.parametrize("name", OFFLOADED_JOBS)
 def test_prompts_come_back_from_the_host_tier_the_same(
     name: str, release: str, models: Path, tmp_path: Path

@@ -19,7 +19,7 @@ from tests.testing.traces import replay_json
 from .jobs import BLOCK_SIZE, QWEN, STATE_BLOCK_SIZE, STATE_SCALE
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
-from .processes import ENGINES, OLDER_IF_LONG
+from .processes import OLDER_IF_LONG, ON_EACH_RELEASE
 from .server import REQUEST_TIMEOUT, Server, serving
 from .workload import Workload, plan, random_tokens
 
@@ -323,7 +323,7 @@ def replayed(recorded: Served, tmp_path: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("release", ENGINES)
+@pytest.mark.parametrize("release", ON_EACH_RELEASE)
 @pytest.mark.parametrize("service", [GEMMA, QWEN3_NEXT], ids=lambda service: service.model)
 def test_windows_and_states(service: Service, release: str, models: Path, tmp_path: Path) -> None:
     served = off, require = serve_in_both_modes(service, release, models, tmp_path)

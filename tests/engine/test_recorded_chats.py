@@ -15,7 +15,7 @@ from tests.testing.traces import replay_json
 
 from .load import Chats, chat
 from .models import MAX_POSITIONS, write_slow_llama
-from .processes import ENGINES, OLDER_IF_LONG
+from .processes import OLDER_IF_LONG, ON_EACH_RELEASE
 from .server import Server, serving
 from .test_http import by_rank, final_metrics
 from .workload import random_tokens
@@ -37,7 +37,7 @@ RESETTING = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("release", ENGINES)
+@pytest.mark.parametrize("release", ON_EACH_RELEASE)
 @pytest.mark.parametrize("mode", ["off", "require"])
 def test_chats_on_two_ranks_hit_and_wait_as_predicted(
     mode: str, release: str, models: Path, tmp_path: Path

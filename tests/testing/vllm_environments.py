@@ -1,4 +1,4 @@
-"""Processes with one of the two vLLM releases, and with kvoxide as an installed plugin."""
+"""Processes with one of the vLLM releases, and with kvoxide as an installed plugin."""
 
 import importlib.metadata
 import os
@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.testing.paths import ROOT
+from tests.testing.vllm_releases import INSTALLED, NEWEST, OLDER, older_folder
 
-RELEASES = ("0.33.0", "0.32.0")
-HOW_TO_INSTALL = "tests/vllm_env.sh VENV installs both; VENV/vllm-0.33.0 goes on PYTHONPATH"
+HOW_TO_INSTALL = (
+    f"tests/vllm_env.sh VENV installs {INSTALLED} and {NEWEST}. VENV/vllm-{NEWEST} goes on "
+    "PYTHONPATH. python -m tests.release VERSION --only install installs other releases"
+)
 ENTRY_POINT = "kvoxide.vllm.plugin:register"
 
 
@@ -48,9 +51,17 @@ def environment_of(
 def package_of(release: str) -> Path:
     """Return the folder of the package of vLLM ``release``. Skip the test if it is not
     installed."""
-    found = _search_paths().get(release)
+    found = find_package(release)
     if found is None:
         pytest.skip(f"vLLM {release} is not installed; {HOW_TO_INSTALL}")
+    return found
+
+
+def find_package(release: str) -> Path | None:
+    """Return the folder of the package of vLLM ``release``; None where it is not installed."""
+    found = _search_paths().get(release)
+    if found is None:
+        return None
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = [
         Path(path) / "vllm" for path in (*found, *sys.path) if path in found or path not in given
@@ -92,6 +103,10 @@ def _search_paths() -> dict[str, tuple[str, ...]]:
     given = tuple(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     without_vllm = tuple(path for path in given if not (Path(path) / "vllm").is_dir())
     found = {_version_under(path): path for path in (without_vllm, given)}
+    for release in OLDER:
+        folder = older_folder(release)
+        if folder.is_dir():
+            found[release] = (str(folder), *without_vllm)
     return {version: path for version, path in found.items() if version}
 
 

@@ -18,6 +18,7 @@ from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core import kv_cache_manager  # noqa: E402
 
 from tests.testing.small_world import config, full, hisparse, make_manager, window  # noqa: E402
+from tests.testing.vllm_releases import NEWEST  # noqa: E402
 
 Stock = kv_cache_manager.KVCacheManager
 
@@ -159,7 +160,7 @@ def test_shadow_gives_vllms_manager_with_a_shadow(monkeypatch: pytest.MonkeyPatc
     assert type(make_manager(full(), hisparse(), enable_caching=False)) is Stock
 
 
-VERSIONS = ("0.33.1", "0.33.0.post1", "0.34.0rc1", "0.33.1.dev123+g1a2b3c4", "0.33.0+cpu")
+VERSIONS = ("9.9.1", f"{NEWEST}.post1", "9.9.0rc1", f"{NEWEST}.dev123+g1a2b3c4", f"{NEWEST}+cpu")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -29,6 +29,7 @@ from vllm.utils.hashing import sha256  # noqa: E402
 from vllm.v1.core import kv_cache_manager, kv_cache_utils  # noqa: E402
 
 from tests.testing.small_world import full, make_manager, states, traffic  # noqa: E402
+from tests.testing.vllm_releases import NEWEST  # noqa: E402
 
 Stock = kv_cache_manager.KVCacheManager
 Change = Callable[[Path, dict[str, Any]], object]
@@ -48,9 +49,9 @@ def accepting(changed_pool: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def certificate(**kinds: int) -> Certificate:
     return Certificate(
         identity=certificates.current_identity(),
-        vllm="0.33.0",
+        vllm=NEWEST,
         kvoxide="0.2.0",
-        release="0.33.0",
+        release=NEWEST,
         kinds=kinds or {"full_attention": 1_500, "sliding_window": 1_200},
         calls={"managers": 4_000, "schedulers": 300, "hashers": 21},
         seconds=60.0,

@@ -6,7 +6,8 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.bad_input import IN_VLLM, Answer, Row, require_answer, rows
-from tests.testing.vllm_environments import RELEASES, environment_of
+from tests.testing.vllm_environments import environment_of
+from tests.testing.vllm_releases import RELEASES
 
 ROWS = [row for row in rows() if row.how == IN_VLLM]
 

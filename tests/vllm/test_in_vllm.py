@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.testing import preloaded
-from tests.testing.vllm_environments import RELEASES, environment_of
+from tests.testing.vllm_environments import environment_of
+from tests.testing.vllm_releases import OLDER, RELEASES
 
 HERE = Path(__file__).parent
 FILES = sorted(path.name for path in HERE.glob("inside_*.py"))
@@ -17,6 +18,8 @@ ALONE = tuple(name for names in APART for name in names)
 # Each of the processes that the other files share runs one of these.
 LONGEST = ("inside_connector.py", "inside_hashing.py", "inside_shadow.py")
 SHARING = [*LONGEST, *(name for name in FILES if name not in ALONE + LONGEST)]
+# kvoxide has no host tier for older releases.
+OF_HOST = ("connector", "host")
 # Importing vLLM takes longer than the tests in most of the files.
 PROCESSES = APART + [SHARING[at :: len(LONGEST)] for at in range(len(LONGEST))]
 
@@ -24,7 +27,22 @@ PROCESSES = APART + [SHARING[at :: len(LONGEST)] for at in range(len(LONGEST))]
 @pytest.mark.parametrize("files", PROCESSES, ids=" ".join)
 @pytest.mark.parametrize("release", RELEASES)
 def test_with(release: str, files: list[str], tmp_path: Path) -> None:
+    run(release, files, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("files", PROCESSES, ids=" ".join)
+@pytest.mark.parametrize("release", OLDER)
+def test_with_older(release: str, files: list[str], tmp_path: Path) -> None:
+    run(release, [name for name in files if not of_host(name)], tmp_path)
+
+
+def of_host(name: str) -> bool:
+    return any(part in name for part in OF_HOST)
+
+
+def run(release: str, files: list[str], folder: Path) -> None:
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "python_files=inside_*.py"]
     command += [str(HERE / name) for name in files]
-    done = preloaded.run(command, environment_of(release, tmp_path))
+    done = preloaded.run(command, environment_of(release, folder))
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]

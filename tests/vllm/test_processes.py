@@ -12,7 +12,8 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.paths import ROOT, TESTS
-from tests.testing.vllm_environments import RELEASES, environment_of, vendor_package
+from tests.testing.vllm_environments import environment_of, vendor_package
+from tests.testing.vllm_releases import INSTALLED, NEWEST, RELEASES
 
 CONSTRUCT = """
 from vllm.plugins import load_general_plugins
@@ -94,7 +95,7 @@ def test_registering_imports_no_manager(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "method"), [("0.33.0", "fork"), ("0.33.0", "spawn"), ("0.32.0", "fork")]
+    ("release", "method"), [(NEWEST, "fork"), (NEWEST, "spawn"), (INSTALLED, "fork")]
 )
 def test_engine_processes(release: str, method: str, tmp_path: Path) -> None:
     script = tmp_path / "engine.py"
@@ -154,10 +155,10 @@ print("started")
 @pytest.mark.parametrize(
     ("release", "name", "function"),
     [
-        ("0.33.0", "a_first", "replace_class"),
-        ("0.33.0", "z_last", "replace_new"),
-        ("0.32.0", "a_first", "replace_new"),
-        ("0.32.0", "z_last", "replace_class"),
+        (NEWEST, "a_first", "replace_class"),
+        (NEWEST, "z_last", "replace_new"),
+        (INSTALLED, "a_first", "replace_new"),
+        (INSTALLED, "z_last", "replace_class"),
     ],
 )
 def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -> None:

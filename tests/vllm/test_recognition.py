@@ -14,12 +14,13 @@ from kvoxide.vllm.environment.relevance import RELEVANT
 from kvoxide.vllm.environment.sources import package_folder
 from kvoxide.vllm.environment.syntax import fingerprint
 
-from tests.testing.vllm_environments import RELEASES, package_of
+from tests.testing.vllm_environments import package_of
+from tests.testing.vllm_releases import EVERY_RELEASE, INSTALLED, NEWEST
 
 CORE = "v1/core"
 POOL, UTILS = f"{CORE}/block_pool.py", f"{CORE}/kv_cache_utils.py"
 GROUPS, MANAGER = f"{CORE}/single_type_kv_cache_manager.py", f"{CORE}/kv_cache_manager.py"
-release = pytest.mark.parametrize("release", RELEASES)
+release = pytest.mark.parametrize("release", EVERY_RELEASE)
 
 
 class Copy:
@@ -64,13 +65,13 @@ class Copy:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    return Copy("0.33.0", tmp_path)
+    return Copy(NEWEST, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def unchanged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recognition]:
     """Return what is recognised in the unchanged files of each release."""
-    return {name: Copy(name, tmp_path_factory.mktemp(name)).recognise() for name in RELEASES}
+    return {name: Copy(name, tmp_path_factory.mktemp(name)).recognise() for name in EVERY_RELEASE}
 
 
 @release
@@ -111,7 +112,7 @@ def _without_docstrings(text: str) -> str:
 def test_a_changed_body_is_named(path: str, name: str, copy: Copy) -> None:
     copy.change_body(path, name)
     found = copy.recognise()
-    assert found.release.version == "0.33.0"
+    assert found.release.version == NEWEST
     assert not found.is_known
     assert found.differences == (f"{path}: {name} has changed",)
 
@@ -210,24 +211,24 @@ def test_what_decides_nothing_may_change(
     path: str, old: str, new: str, copy: Copy, unchanged: dict[str, Recognition]
 ) -> None:
     copy.replace(path, old, new)
-    assert copy.recognise() == unchanged["0.33.0"]
+    assert copy.recognise() == unchanged[NEWEST]
 
 
 def test_the_nearest_release_has_the_fewest_differences(tmp_path: Path) -> None:
-    copy = Copy("0.32.0", tmp_path)
+    copy = Copy(INSTALLED, tmp_path)
     copy.change_body(POOL, "BlockPool.touch")
     found = copy.recognise()
-    assert (found.release.version, found.is_known) == ("0.32.0", False)
+    assert (found.release.version, found.is_known) == (INSTALLED, False)
     assert found.differences == (f"{POOL}: BlockPool.touch has changed",)
 
 
 def test_the_digest_is_that_of_the_code(unchanged: dict[str, Recognition], tmp_path: Path) -> None:
     digests = {found.sources_digest for found in unchanged.values()}
-    for release in RELEASES:
+    for release in EVERY_RELEASE:
         copy = Copy(release, tmp_path / release)
         copy.change_body(POOL, "BlockPool.touch")
         digests.add(copy.recognise().sources_digest)
-    assert len(digests) == 4
+    assert len(digests) == 2 * len(EVERY_RELEASE)
 
 
 def test_a_missing_file_is_named(copy: Copy) -> None:
@@ -266,7 +267,7 @@ def test_without_vllm_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_relevant_name_is_in_a_release() -> None:
-    known = [fingerprints.load(version) for version in RELEASES]
+    known = [fingerprints.load(version) for version in EVERY_RELEASE]
     for path, relevant in RELEVANT.items():
         keys = {key.partition(" ")[2] for code in known for key in code[path].parts}
         assert set(relevant.names or ()) <= keys, path

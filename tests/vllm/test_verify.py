@@ -12,10 +12,11 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of, vendor_package
+from tests.testing.vllm_releases import NEWEST
 
 from .test_processes import CONSTRUCT, NATIVE, PATCHING_PLUGIN, STOCK, doctor, run, without_vllm
 
-RELEASE = "0.33.0"
+RELEASE = NEWEST
 KVOXIDE = "from kvoxide.cli import main; main(prog_name='kvoxide')"
 
 

@@ -3,7 +3,8 @@
 Start at :func:`read_model`. If vLLM is installed, :mod:`~kvoxide.model.from_vllm` asks it.
 Otherwise :func:`plan_model` computes the answer: ``config`` reads the files, ``families`` says what
 each layer keeps, ``block_sizes`` how large its blocks are, ``grouping`` which layers share a block
-table, and ``memory`` how many blocks there are. The results equal vLLM 0.33.0's on a Hopper GPU.
+table, and ``memory`` how many blocks there are. The results equal vLLM's on a Hopper GPU;
+:mod:`~kvoxide.model.release` names the release.
 """
 
 from kvoxide.model.config import UnknownModelError

@@ -1,4 +1,4 @@
-"""A model's configuration as vLLM 0.33.0 reads it: the class to load, and the fields of its
+"""A model's configuration as vLLM reads it: the class to load, and the fields of its
 parts."""
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Derives the longest sequence of a model from the configuration, as vLLM 0.33.0 does."""
+"""Derives the longest sequence of a model from the configuration, as vLLM does."""
 
 from typing import Final
 

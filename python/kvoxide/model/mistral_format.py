@@ -1,4 +1,4 @@
-"""Reads Mistral's own format of a configuration, ``params.json``, as vLLM 0.33.0 does.
+"""Reads Mistral's own format of a configuration, ``params.json``, as vLLM does.
 
 Its fields get their usual names. A ``config.json`` in the same folder adds missing fields.
 """

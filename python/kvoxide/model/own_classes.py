@@ -1,4 +1,4 @@
-"""Types of models that vLLM 0.33.0 reads with its own configuration class instead of Transformers'
+"""Types of models that vLLM reads with its own configuration class instead of Transformers'
 class. The module has the fields that such a class adds to the file's."""
 
 from collections.abc import Mapping

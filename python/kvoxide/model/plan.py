@@ -1,4 +1,4 @@
-"""The KV cache of a model: its groups and their blocks, as vLLM 0.33.0 would create them."""
+"""The KV cache of a model: its groups and their blocks, as vLLM would create them."""
 
 from dataclasses import dataclass, replace
 from itertools import groupby

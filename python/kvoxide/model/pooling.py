@@ -1,4 +1,4 @@
-"""The pooling of a folder of Sentence Transformers, as vLLM 0.33.0 reads it."""
+"""The pooling of a folder of Sentence Transformers, as vLLM reads it."""
 
 import json
 from collections.abc import Iterator, Mapping

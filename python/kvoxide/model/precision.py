@@ -26,7 +26,7 @@ _NOT_IN_FLOAT16: Final = ("gemma2", "gemma3", "gemma3_text", "glm4")
 def model_dtype(
     source: str, named: str | None, model_type: str, *, is_pooling: bool = False
 ) -> str:
-    """Return the precision that vLLM 0.33.0 computes in on a Hopper GPU.
+    """Return the precision that vLLM computes in on a Hopper GPU.
 
     It is bfloat16 if none is ``named``, or if vLLM does not compute in the precision of the stored
     weights. For embeddings (``is_pooling``) it is then float16. Raises

@@ -1,4 +1,4 @@
-"""Reads the precision of the KV cache of a quantized checkpoint, as vLLM 0.33.0 does. It is in
+"""Reads the precision of the KV cache of a quantized checkpoint, as vLLM does. It is in
 ``quantization_config`` of ``config.json``, or else in ``hf_quant_config.json`` next to it."""
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kvoxide._core import ConfigError
 from kvoxide.model.folder import read_beside
+from kvoxide.model.release import RELEASE
 
 FP8: Final = "fp8"
 NVFP4: Final = "nvfp4"
@@ -29,7 +30,7 @@ _PARTS: Final = ("text_config", "llm_config")
 # Types whose class uses the quantization of its language model as its own.
 _LIFTING: Final = ("kimi_k3",)
 _STRATEGIES: Final = ("tensor", "attn_head")
-# Methods that a checkpoint can name and that vLLM 0.33.0 loads.
+# Methods that a checkpoint can name and that vLLM loads.
 _KNOWN_NAMES: Final = """
     auto-awq auto-gptq auto-round awq awq-marlin compressed-tensors deepseek-v4-fp8
     experts-int8 fp8 gpt-oss-mxfp4 gptq gptq-marlin humming inc modelopt modelopt-fp4
@@ -140,16 +141,16 @@ def _read(source: str, name: str, config: Mapping[str, Any]) -> Quantization:
 
 
 def require_known_method(source: str, quantization: Quantization) -> None:
-    """Raise :class:`~kvoxide.ConfigError` for weights that vLLM 0.33.0 does not load by itself."""
+    """Raise :class:`~kvoxide.ConfigError` for weights that vLLM does not load by itself."""
     method = quantization.method
     if method in _DEPRECATED:
         raise ConfigError(
-            f"{source}: quant_method is {method!r}. vLLM 0.33.0 refuses it without"
+            f"{source}: quant_method is {method!r}. vLLM {RELEASE} refuses it without"
             " --allow-deprecated-quantization. To plan for that, remove quantization_config"
         )
     if method and method not in _KNOWN:
         raise ConfigError(
-            f"{source}: quant_method is {method!r}, which vLLM 0.33.0 does not know. To plan for"
+            f"{source}: quant_method is {method!r}, which vLLM {RELEASE} does not know. To plan for"
             " a server with a plugin for it, remove quantization_config; the KV cache does not"
             " depend on how weights are quantized"
         )

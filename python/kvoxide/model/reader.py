@@ -10,6 +10,7 @@ from kvoxide.model.folder_kinds import require_folder, require_no_draft
 from kvoxide.model.from_vllm import NotAskedError, VllmPlan, ask_vllm, is_installed
 from kvoxide.model.plan import ModelPlan, plan_model
 from kvoxide.model.quantization import read_quantization
+from kvoxide.model.release import RELEASE
 
 Plan = ModelPlan | VllmPlan
 
@@ -47,5 +48,5 @@ def _without_vllm(path: Path | str, deployment: Deployment, reason: str) -> Mode
         plan = plan_model(path, deployment)
     except ConfigError as error:
         raise type(error)(f"{error}. {reason}") from None
-    note = f"{reason}. kvoxide answers instead, as vLLM 0.33.0 would on a Hopper GPU"
+    note = f"{reason}. kvoxide answers instead, as vLLM {RELEASE} would on a Hopper GPU"
     return replace(plan, why_not_asked=note)

@@ -1,4 +1,4 @@
-"""Gives the parameters of rotary positions their present names, as vLLM 0.33.0 does before it reads
+"""Gives the parameters of rotary positions their present names, as vLLM does before it reads
 the model's length.
 
 Older files use other names: ``type`` for ``rope_type``, and old names of types.

@@ -1,4 +1,4 @@
-"""Finds models that vLLM 0.33.0 serves for another purpose than to generate text after a prompt."""
+"""Finds models that vLLM serves for another purpose than to generate text after a prompt."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -82,7 +82,7 @@ def test_hashes_of_appended_tokens_continue_the_chain() -> None:
     assert request.block_hashes == expected
 
 
-# From vLLM 0.33.0: xxhash_cbor with NONE_HASH = xxhash_cbor("vllm-none-hash").
+# From vLLM: xxhash_cbor with NONE_HASH = xxhash_cbor("vllm-none-hash").
 XXHASH_CBOR = [
     "ee711f1cfd1317787f157cb43042ac6b",
     "0e13b8607a14d054364587f716e49cf3",
@@ -127,7 +127,7 @@ def test_sha256_with_extra_keys() -> None:
     assert request.block_hashes == [first, sha256((first, tuple(TOKENS[4:8]), (lora,)))]
 
 
-# From vLLM 0.33.0: xxhash with NONE_HASH = xxhash("vllm-none-hash").
+# From vLLM: xxhash with NONE_HASH = xxhash("vllm-none-hash").
 XXHASH = [
     "dd766973adceead451d07f031671a858",
     "25f058f17f6d607557468d971dcc47bc",

@@ -8,6 +8,8 @@ import pytest
 from kvoxide import BlockHashError, HostRequest, HostTier, RequestError
 from kvoxide._core_vllm import VllmBlockHasher, VllmChunkKeys, VllmRequestKeys
 
+from tests.testing.vllm_releases import INSTALLED, NEWEST
+
 
 def key(number: int, group: int = 0) -> bytes:
     return number.to_bytes(32, "big") + group.to_bytes(4, "big")
@@ -103,7 +105,7 @@ def test_a_request_that_ends_uses_its_keys_once_more() -> None:
 
 
 def test_releases_order_keys_of_a_running_request_in_their_ways() -> None:
-    for release, order in (("0.33.0", [2, 1]), ("0.32.0", [1, 2])):
+    for release, order in ((NEWEST, [2, 1]), (INSTALLED, [1, 2])):
         tier = HostTier(2, vllm_release=release)  # type: ignore[arg-type]
         tier.prepare_store(HostRequest(), keys([1, 2]), {key(1): 16, key(2): 32})
         tier.complete_store(keys([1, 2]))

@@ -18,6 +18,8 @@ from kvoxide.bench.vllm_release import UsableVllm, find_vllm
 from kvoxide.cli import main
 from kvoxide.vllm.environment import releases
 
+from tests.testing.vllm_releases import NEWEST
+
 SMALL = ("--tokens", "4096")
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
@@ -101,7 +103,7 @@ def test_no_vllm_is_not_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_changed_release_is_not_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "installed_version", lambda: "0.33.0")
+    monkeypatch.setattr(releases, "installed_version", lambda: NEWEST)
     reasons = ["KVCacheManager.free has changed"]
     monkeypatch.setattr(vllm_release, "environment_reasons", lambda: reasons)
     assert find_vllm() == UsableVllm(None, reasons[0])

@@ -12,6 +12,7 @@ from kvoxide.bench.vllm_release import UsableVllm
 from benches import baseline, counts, gate, ratios
 from benches.baseline import Section, Values
 from benches.verdict import compare
+from tests.testing.vllm_releases import INSTALLED, NEWEST
 
 TOOLS = {"rustc": "1.2.3", "host": "somewhere"}
 Measure = Callable[[Sequence[str]], ratios.Measurements]
@@ -20,7 +21,7 @@ Measure = Callable[[Sequence[str]], ratios.Measurements]
 @pytest.fixture(autouse=True)
 def _baseline_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baseline, "PATH", tmp_path / "baseline.json")
-    monkeypatch.setattr(gate, "find_vllm", lambda: UsableVllm("0.33.0", None))
+    monkeypatch.setattr(gate, "find_vllm", lambda: UsableVllm(NEWEST, None))
     monkeypatch.setattr(counts, "missing_tool", lambda: None)
     monkeypatch.setattr(counts, "tools", lambda: TOOLS)
 
@@ -46,7 +47,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch, kvoxide_us: Sequence[float]) -> l
 
 def write_ratios(value: float) -> None:
     values: Values = {layout: {"free": value} for layout in ("full", "gemma", "dsv4")}
-    baseline.write("ratios", Section(ratios.tools("0.33.0"), values))
+    baseline.write("ratios", Section(ratios.tools(NEWEST), values))
 
 
 @pytest.mark.parametrize(("now", "status"), [(1000, 0), (1029, 0), (700, 0), (1031, 1), (1300, 1)])
@@ -124,7 +125,7 @@ def test_a_slow_run_is_repeated_before_it_counts(monkeypatch: pytest.MonkeyPatch
 
 def test_only_slow_layouts_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     values: Values = {"full": {"free": 10}, "gemma": {"free": 1}, "dsv4": {"free": 1}}
-    baseline.write("ratios", Section(ratios.tools("0.33.0"), values))
+    baseline.write("ratios", Section(ratios.tools(NEWEST), values))
     asked = measuring(monkeypatch, [13, 13, 11])
     assert gate.main(["ratios"]) == 0
     assert asked == [["dsv4", "full", "gemma"], ["full"], ["full"]]
@@ -138,7 +139,7 @@ def test_faster_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ratios_to_another_release_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     write_ratios(10)
-    monkeypatch.setattr(gate, "find_vllm", lambda: UsableVllm("0.32.0", None))
+    monkeypatch.setattr(gate, "find_vllm", lambda: UsableVllm(INSTALLED, None))
     assert gate.main(["ratios"]) == 1
 
 

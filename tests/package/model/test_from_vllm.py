@@ -9,6 +9,7 @@ from kvoxide import ConfigError, UnsupportedGroupError
 from kvoxide.model import Deployment, read_model
 from kvoxide.model.from_vllm import NotAskedError, VllmPlan, asking
 from kvoxide.model.from_vllm.process import judged
+from kvoxide.model.release import RELEASE
 
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 
@@ -165,7 +166,7 @@ def test_a_vllm_that_cannot_be_asked(
     (note,) = made.notes
     assert note == (
         "vLLM cannot load the model on this machine: ImportError: libcuda. kvoxide answers instead,"
-        " as vLLM 0.33.0 would on a Hopper GPU"
+        f" as vLLM {RELEASE} would on a Hopper GPU"
     )
     new = write(tmp_path / "new", NEW)
     with pytest.raises(

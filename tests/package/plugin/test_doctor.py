@@ -13,11 +13,13 @@ from kvoxide.vllm.doctor.diagnosis import Diagnosis
 from kvoxide.vllm.doctor.model_group import ModelGroup, ModelGroups
 from kvoxide.vllm.environment import settings
 
+from tests.testing.vllm_releases import NEWEST
+
 GOOD: dict[str, Any] = {
-    "vllm": "0.33.0",
+    "vllm": NEWEST,
     "error": None,
     "reasons": [],
-    "release": "0.33.0",
+    "release": NEWEST,
     "differences": [],
     "verified": None,
     "replaced": [],
@@ -201,7 +203,7 @@ def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"differences": ["v1/x.py: f has changed"], "reasons": ["unknown"]},
             "vLLM as kvoxide knows it",
-            "beside the nearest, 0.33.0: v1/x.py: f has changed",
+            f"beside the nearest, {NEWEST}: v1/x.py: f has changed",
         ),
         (
             {"differences": ["a has changed"], "reasons": ["unknown", "the certificate was cut"]},

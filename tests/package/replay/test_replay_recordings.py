@@ -13,6 +13,7 @@ from kvoxide.replay.input.trace_file import TraceFileError
 from tests.testing.pages import replay_page
 from tests.testing.paths import ROOT
 from tests.testing.traces import kvoxide, replay_json, succeed
+from tests.testing.vllm_releases import NEWEST
 
 HEADER: dict[str, Any] = {
     "kvoxide_recording": 1,
@@ -21,7 +22,7 @@ HEADER: dict[str, Any] = {
     "rank": 0,
     "started": 1000.0,
     "tokens_per_id": 16,
-    "vllm": "0.33.0",
+    "vllm": NEWEST,
     "num_blocks": 60,
     "max_running_requests": 3,
     "max_batched_tokens": 64,

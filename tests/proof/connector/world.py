@@ -108,7 +108,7 @@ class World:
                 log_stats=True,
             )
         self._block_size = size
-        # vLLM 0.32.0 does not read it.
+        # Older releases of vLLM do not read it.
         self.scheduler.defer_async_loads = scenario.defers_loads
         self._told: list[Any] = []
         self.scheduler.kv_event_publisher = SimpleNamespace(

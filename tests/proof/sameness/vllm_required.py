@@ -1,9 +1,11 @@
-"""Import this first: it skips a test module if ``import vllm`` does not find vLLM 0.33.0."""
+"""Import this first: it skips a test module if ``import vllm`` does not find the newest release."""
 
 import pytest
 
-RELEASE = "0.33.0"
-HOW_TO_INSTALL = "tests/vllm_env.sh VENV installs it in VENV/vllm-0.33.0, for PYTHONPATH"
+from tests.testing.vllm_releases import NEWEST
+
+RELEASE = NEWEST
+HOW_TO_INSTALL = f"tests/vllm_env.sh VENV installs it in VENV/vllm-{NEWEST}, for PYTHONPATH"
 
 _vllm = pytest.importorskip("vllm", reason=f"vLLM {RELEASE} is not installed; {HOW_TO_INSTALL}")
 if _vllm.__version__ != RELEASE:

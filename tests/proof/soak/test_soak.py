@@ -8,6 +8,7 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
+from tests.testing.vllm_releases import INSTALLED, NEWEST
 
 from .memory import Report, Soak
 
@@ -23,7 +24,7 @@ def run_soak(release: str, folder: Path, *arguments: str) -> subprocess.Complete
 
 
 def test_requests_leave_nothing_behind_and_a_planted_leak_is_seen(tmp_path: Path) -> None:
-    done = run_soak("0.33.0", tmp_path, "tests.proof.soak.inside_planted")
+    done = run_soak(NEWEST, tmp_path, "tests.proof.soak.inside_planted")
     assert done.returncode == 0, done.stderr[-4_000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["failures"] == []
@@ -34,7 +35,7 @@ def test_requests_leave_nothing_behind_and_a_planted_leak_is_seen(tmp_path: Path
 def test_an_engine_does_everything_that_the_soak_is_there_for(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     options = f"--requests={ENGINE_REQUESTS}", f"--every={ENGINE_REQUESTS // 2}", f"--json={file}"
-    done = run_soak("0.32.0", tmp_path, "tests.proof.soak", "engine", *options)
+    done = run_soak(INSTALLED, tmp_path, "tests.proof.soak", "engine", *options)
     assert file.exists(), done.stdout + done.stderr[-4_000:]
     figures = json.loads(file.read_text())
     assert [failure for failure in figures["failures"] if "grew" not in failure] == []

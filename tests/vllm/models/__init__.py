@@ -1,4 +1,4 @@
-"""Compares kvoxide's plans of models with vLLM 0.33.0's own: the same groups, bytes per block and
+"""Compares kvoxide's plans of models with vLLM's own: the same groups, bytes per block and
 blocks.
 
 ``configs`` are configurations with published sizes. ``asking`` lets vLLM build each model as

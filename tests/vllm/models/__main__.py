@@ -1,4 +1,4 @@
-"""Asks vLLM 0.33.0 about models, one after the other:
+"""Asks vLLM about models, one after the other:
 
 python -m tests.vllm.models [MODEL...]    all or the named ones, into vllm_answers.json; minutes
 python -m tests.vllm.models sample        some of them, to standard output as lines of JSON
@@ -13,9 +13,11 @@ from typing import Any
 from kvoxide.model import GPUS
 from kvoxide.model.from_vllm import stand_in
 
+from tests.testing.vllm_releases import NEWEST
+
 from .cases import ANSWERS, Case, all_cases, recorded, sample
 
-RELEASE = "0.33.0"
+RELEASE = NEWEST
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.testing.vllm_environments import environment_of
+from tests.testing.vllm_releases import INSTALLED, NEWEST
 
 from .cases import Case, recorded
 
@@ -32,7 +33,7 @@ def asked(release: str, folder: Path, *cases: Case, num_new: int = 0) -> list[di
 
 @pytest.mark.slow
 def test_it_answers_as_recorded_and_once(tmp_path: Path) -> None:
-    first, refused, again = asked("0.33.0", tmp_path, STATES, REFUSED, STATES, num_new=1)
+    first, refused, again = asked(NEWEST, tmp_path, STATES, REFUSED, STATES, num_new=1)
     theirs = dict(recorded())[STATES]
     for name in ("block_bytes", "request_bytes", "max_model_len", "hash_tokens", "hit_tokens"):
         assert first["answer"][name] == theirs[name]
@@ -43,11 +44,11 @@ def test_it_answers_as_recorded_and_once(tmp_path: Path) -> None:
     assert again["answer"] == first["answer"]
     assert again["seconds"] < 1
     told = refused["answer"]["refused"]
-    assert "vLLM 0.33.0 refuses to start: Currently supported kv cache quantization" in told
+    assert f"vLLM {NEWEST} refuses to start: Currently supported kv cache quantization" in told
 
 
 @pytest.mark.slow
 def test_the_release_that_is_installed_answers(tmp_path: Path) -> None:
-    (found,) = asked("0.32.0", tmp_path, STATES)
-    assert found["answer"].get("vllm", found).startswith("0.32.0")
+    (found,) = asked(INSTALLED, tmp_path, STATES)
+    assert found["answer"].get("vllm", found).startswith(INSTALLED)
     assert {row["block_size"] for row in found["answer"]["groups"]} == {528}

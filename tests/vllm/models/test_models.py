@@ -12,6 +12,7 @@ from kvoxide.model.config import read_config
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
+from tests.testing.vllm_releases import NEWEST
 
 from .cases import CONFIGS, Case, all_cases, name_of, recorded, sample
 from .ours import answer_of, plan
@@ -95,7 +96,7 @@ SAME_REASON = {
 
 @pytest.mark.slow
 def test_as_vllm_answers(tmp_path: Path) -> None:
-    environment = {**environment_of("0.33.0", tmp_path), "KVOXIDE": "off"}
+    environment = {**environment_of(NEWEST, tmp_path), "KVOXIDE": "off"}
     done = preloaded.run(["-m", "tests.vllm.models", "sample"], environment)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     answers = {Case(**row["case"]): row["answer"] for row in rows}

@@ -12,6 +12,7 @@ from kvoxide.model import FAMILIES
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of
+from tests.testing.vllm_releases import NEWEST
 
 from .registry import recorded
 from .registry.comparing import (
@@ -118,7 +119,7 @@ def test_an_error_that_is_no_refusal_counts_as_different(monkeypatch: Any) -> No
 
 @pytest.mark.slow
 def test_vllm_answers_as_recorded(tmp_path: Path) -> None:
-    environment = {**environment_of("0.33.0", tmp_path), "KVOXIDE": "off"}
+    environment = {**environment_of(NEWEST, tmp_path), "KVOXIDE": "off"}
     asked = [",".join(question) for question in AGAIN]
     done = preloaded.run(["-m", "tests.vllm.models.registry.again", *asked], environment)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

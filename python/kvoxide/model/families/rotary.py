@@ -1,4 +1,4 @@
-"""Rotary positions for which vLLM 0.33.0 builds no model."""
+"""Rotary positions for which vLLM builds no model."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The sliding window of each layer, decided as in the classes of vLLM 0.33.0.
+"""The sliding window of each layer, decided as in the classes of vLLM.
 
 vLLM gives all layers of a model the window of its configuration, unless ``layer_types`` has other
 kinds too. A class can choose the window of each layer before that.

@@ -1,4 +1,5 @@
-"""Calls vLLM's code that plans a KV cache. It is in different modules in vLLM 0.33.0 and 0.32.0."""
+"""Calls vLLM's code that plans a KV cache. Supported releases have it in different
+modules."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +75,7 @@ def _module() -> Any:
 
 
 def _builder(config: Any) -> list[Any]:
-    """Return the first argument of 0.33.0's functions for sizes."""
+    """Return the first argument of the newest release's functions for sizes."""
     try:
         from vllm.v1.core.kv_cache_config_builder import get_kv_cache_config_builder
     except ImportError:

@@ -104,7 +104,7 @@ def put_in_place(gpu: Gpu) -> None:
     import_utils.has_deep_gemm = lambda: True
     # A server loads kernels of FlashInfer from there.
     flashinfer.has_nvidia_artifactory = lambda: True
-    # vLLM 0.32.0 checks for Triton when it chooses the runner.
+    # Some releases of vLLM check for Triton when they choose the runner.
     configuration.HAS_TRITON = True
 
 

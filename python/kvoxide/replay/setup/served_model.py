@@ -44,7 +44,7 @@ class ServedModel:
 
     @property
     def _tails(self) -> tuple[str, ...]:
-        """Return a note on the tails that vLLM 0.32.0 and 0.33.0 keep by default."""
+        """Return a note on the tails that vLLM keeps by default."""
         sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
         has_tails = not sparse.isdisjoint(self.plan.kinds)
         return ("by default vLLM keeps tails as --policy interval=0 does",) if has_tails else ()

@@ -1,4 +1,4 @@
-"""Compares kvoxide's plans with vLLM 0.33.0's for every class of its registry, with five variants
+"""Compares kvoxide's plans with vLLM's for every class of its registry, with five variants
 each.
 
 ``classes`` finds the configuration of a class, ``variants`` writes five folders for it, and

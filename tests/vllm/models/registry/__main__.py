@@ -1,4 +1,4 @@
-"""Compare kvoxide's plans of the recorded folders with vLLM 0.33.0's answers:
+"""Compare kvoxide's plans of the recorded folders with vLLM's answers:
 
 python -m tests.vllm.models.registry [FILE] [--show RESULT]    the recorded ones, or those in FILE
 
