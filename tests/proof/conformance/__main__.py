@@ -1,4 +1,4 @@
-"""``python -m tests.proof.conformance FOLDER``: runs the tests of the installed vLLM twice."""
+"""``python -m tests.proof.conformance``: runs the tests of the installed vLLM twice."""
 
 import argparse
 import os
@@ -12,6 +12,8 @@ from typing import Final
 from kvoxide.vllm.environment.releases import installed_version
 
 from .constructions import managers_by_test, summary
+from .models import write_models
+from .sources import sources_of
 
 SUITES: Final = ("tests/v1/core", "tests/v1/simple_kv_offload")
 PLUGINS: Final = Path(__file__).parent
@@ -19,8 +21,12 @@ PLUGINS: Final = Path(__file__).parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.conformance", description=__doc__)
-    parser.add_argument("sources", type=Path, help="vLLM's sources, of the installed release")
-    sources = parser.parse_args().sources.resolve()
+    parser.add_argument(
+        "sources", type=Path, nargs="?", help="vLLM's sources; default: those of the release"
+    )
+    given = parser.parse_args().sources
+    sources = given.resolve() if given else sources_of(installed_version() or "")
+    write_models(sources)
     with tempfile.TemporaryDirectory() as folder:
         stock, ours = (Path(folder, name) for name in ("off.xml", "auto.xml"))
         run("off", sources, stock)
@@ -47,6 +53,10 @@ def run(mode: str, sources: Path, junit: Path) -> None:
                 "-q",
                 "-p",
                 "constructions",
+                "-p",
+                "offline",
+                "--numprocesses",
+                "2",
                 "-p",
                 "no:cacheprovider",
             ),

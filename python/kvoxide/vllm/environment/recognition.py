@@ -5,7 +5,7 @@ Only files whose bytes are not a release's are parsed.
 
 import builtins
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
@@ -77,12 +77,14 @@ def _code_at(origins: tuple[tuple[str, str], ...]) -> "InstalledCode":
 class InstalledCode:
     """The relevant code of one vLLM."""
 
-    def __init__(self, origins: dict[str, str]) -> None:
-        """Read the files of vLLM (path below the package -> where it is).
+    def __init__(self, origins: dict[str, str], releases: Mapping[str, Release] = RELEASES) -> None:
+        """Read the files of vLLM (path below the package -> where it is), and find the nearest of
+        these releases.
 
         Raises :class:`UnreadableSourcesError`.
         """
         self.origins: Final = origins
+        self._releases = releases
         self._sources = {path: read_source(origin) for path, origin in origins.items()}
         self._digests = {
             path: "" if source is None else hashlib.sha256(source).hexdigest()
@@ -120,7 +122,9 @@ class InstalledCode:
 
     def _nearest_first(self) -> list[tuple[Release, dict[str, FileCode]]]:
         """Returns the known releases, those first that have more files in common with this one."""
-        releases = [(release, fingerprints.load(release.version)) for release in RELEASES.values()]
+        releases = [
+            (release, fingerprints.load(release.version)) for release in self._releases.values()
+        ]
         return sorted(releases, key=lambda pair: len(self._others(pair[1])))
 
     def _others(self, known: dict[str, FileCode]) -> list[str]:

@@ -1,0 +1,7 @@
+"""Prepares kvoxide for a release of vLLM.
+
+``python -m tests.release VERSION`` installs the release (:mod:`.install`), prints what changed
+in the code that kvoxide re-implements or relies on (:mod:`.changes`, :mod:`.sources`), runs the
+checks (:mod:`.checks`) and says what is left to do (:mod:`.left`). docs/new-release.md walks
+through it.
+"""
