@@ -209,6 +209,9 @@ class GroupDeclaration:
 def group_kinds() -> tuple[GroupDeclaration, ...]:
     """Return every kind of group that kvoxide manages."""
 
+def older_rules() -> tuple[str, ...]:
+    """Return the names of the rules of older releases of vLLM that a manager can follow."""
+
 @final
 class KVCacheConfig:
     """The pool and its groups. All of ``kv_cache_groups`` share ``num_blocks`` blocks, including
@@ -665,8 +668,8 @@ class _Manager(Generic[_Request, _Block, _Blocks]):
 
 @final
 class KVCacheManager(_Manager[Request, KVCacheBlock, KVCacheBlocks]):
-    """The KV cache manager of a scheduler: vLLM 0.33.0's methods, arguments, results and decisions,
-    with its state in Rust.
+    """The KV cache manager of a scheduler: the methods, arguments, results and decisions of
+    the newest supported vLLM, with its state in Rust.
 
     ``scheduler_block_size`` defaults to the least common multiple of the groups' block sizes,
     ``hash_block_size`` (tokens per block hash) to their greatest common divisor.

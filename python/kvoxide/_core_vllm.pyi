@@ -199,7 +199,8 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
 
     ``waiting_states`` are the request states that the watermark applies to. ``num_tokens`` is a
     property of this name and the attribute whose length it is; the engine does not call the
-    property on a request that has it. Requests are identified by their id. Of a request, only new
+    property on a request that has it. ``older_rules`` has names of rules of older releases of vLLM
+    (:func:`kvoxide._core.older_rules`). Requests are identified by their id. Of a request, only new
     hashes are read. Refusals are exceptions of the built-in classes that vLLM raises:
     ``ValueError``, ``AssertionError``, ``IndexError``. Every invariant is checked after each
     ``check_every``-th call that may change something, never with 0. A broken invariant is a
@@ -229,6 +230,7 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
         counts_null_references: bool,
         observe: bool,
         waiting_states: Sequence[Any],
+        older_rules: Sequence[str],
         num_tokens: tuple[object, str] | None = None,
         check_every: int = 0,
     ) -> VllmManager: ...
@@ -252,6 +254,9 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
         """Return the blocks of a request. With the tables of all groups, ``blocks`` are their
         lists."""
     def estimate_cached_tokens(self, request_id: str) -> int: ...
+    def num_common_prefix_blocks(self, request_id: str) -> list[int]:
+        """Return, for each group that needs the whole prefix, how many leading blocks of a request
+        all requests hold; 0 for other groups and for a request that holds nothing."""
     def get_num_blocks_to_allocate(
         self,
         request_id: str,

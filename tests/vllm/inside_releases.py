@@ -35,6 +35,28 @@ def test_table_matches_vllms_code() -> None:
     assert release.has_hash_lookahead == ("num_hash_lookahead_tokens" in made)
     cached = inspect.getsource(manager.cache_blocks)
     assert release.keeps_block_below_junction == ("if self.use_eagle" in cached)
+    common = hasattr(single_type_kv_cache_manager.MambaManager, "get_num_common_prefix_blocks")
+    assert release.counts_common_prefixes == common
+
+
+def test_the_engine_has_the_rules_of_the_release() -> None:
+    """Each rule of an older release is a difference in vLLM's code."""
+    from vllm.v1.core import kv_cache_coordinator, kv_cache_utils, single_type_kv_cache_manager
+
+    assert set(release.older_rules) <= set(_core.older_rules())
+    full = inspect.getsource(single_type_kv_cache_manager.FullAttentionManager)
+    states = inspect.getsource(single_type_kv_cache_manager.MambaManager)
+    hybrid = inspect.getsource(kv_cache_coordinator.HybridKVCacheCoordinator)
+    has_proof_margin = hasattr(kv_cache_utils, "eagle_proof_margin")
+    differs = {
+        "caches_unreachable_ends": "num_prompt_tokens - 1" not in full,
+        "places_checkpoints_by_hash": "self.cache_hit_alignment_tokens,\n" not in states,
+        "caches_all_checkpoints": "is_retained_checkpoint" not in states,
+        "renews_drafts_at_checkpoints": "if not blocks_allocated or checkpoint_block" in states,
+        "caches_state_ends_inside_blocks": "if num_tokens % self.block_size == 0" in states,
+        "bounds_proofs_by_hit": not has_proof_margin or "+ eagle_margin" not in hybrid,
+    }
+    assert {name for name, is_there in differs.items() if is_there} == set(release.older_rules)
 
 
 def test_every_kind_is_vllms() -> None:

@@ -51,4 +51,4 @@ pub use pool::{
     BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,
 };
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};
-pub use retention::{Policy, ProtectedShare, Retention};
+pub use retention::{OlderRules, Policy, ProtectedShare, Retention};

@@ -20,7 +20,7 @@ mod _core {
     #[pymodule_export]
     use super::ffi::{
         GroupDeclaration, PyBlockCopy, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport,
-        group_kinds,
+        group_kinds, older_rules,
     };
     #[pymodule_export]
     use super::offload::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};

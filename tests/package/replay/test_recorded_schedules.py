@@ -11,6 +11,7 @@ from kvoxide.replay.input import read_deployment, read_trace
 from kvoxide.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import kvoxide, replay_json, succeed
+from tests.testing.vllm_releases import NEWEST
 
 RULES: dict[str, Any] = {
     "max_model_len": 800,
@@ -41,7 +42,7 @@ HEADER: dict[str, Any] = {
     "rank": 0,
     "started": 1000.0,
     "tokens_per_id": 16,
-    "vllm": "0.33.0",
+    "vllm": NEWEST,
     "num_blocks": 60,
     "max_running_requests": 3,
     "max_batched_tokens": 64,
@@ -263,12 +264,32 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: dict[str, Any], says: str
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("watermark", "0"), ("use_eagle", 1), ("num_blocks", None), ("max_model_len", -1)],
+    [
+        ("watermark", "0"),
+        ("use_eagle", 1),
+        ("num_blocks", None),
+        ("max_model_len", -1),
+        ("older_rules", "caches_unreachable_ends"),
+        ("older_rules", ["no_such_rule"]),
+        ("older_rules", [{}]),
+    ],
 )
 def test_damaged_rules_are_named(tmp_path: Path, name: str, value: object) -> None:
     write(tmp_path / "r", *PLAIN, rules={**RULES, name: value})
     with pytest.raises(TraceFileError, match=f"the header's field 'rules.{name}' is"):
         read_deployment(str(tmp_path / "r"))
+
+
+def test_rules_of_older_releases_are_read(tmp_path: Path) -> None:
+    for given, read in (({}, []), ({"older_rules": ["bounds_proofs_by_hit"]}, None)):
+        folder = tmp_path / str(len(given))
+        write(folder, *PLAIN, rules={**RULES, **given})
+        deployment = read_deployment(str(folder))
+        assert deployment is not None
+        rules = deployment.rules
+        assert rules is not None
+        assert rules["older_rules"] == (given["older_rules"] if read is None else read)
+        succeed("replay", folder, "--quiet")
 
 
 def test_a_part_of_the_requests_is_modelled(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def make_engine(
         counts_null_references=release.counts_null_references,
         observe=observe,
         waiting_states=waiting_states,
+        older_rules=release.older_rules,
         num_tokens=num_tokens,
         check_every=check_every,
     )

@@ -18,7 +18,7 @@ from kvoxide.vllm.adapter.pool import make_pool
 from kvoxide.vllm.adapter.retention_log import log_every_minute
 from kvoxide.vllm.adapter.support import engine_for
 from kvoxide.vllm.adapter.watched import Watched, WatchedMeta, fields_of, preferring
-from kvoxide.vllm.environment import settings
+from kvoxide.vllm.environment import recognise, settings
 
 _OBSERVED = ("allocate_slots", "get_computed_blocks")
 _DIRECT = (*_OBSERVED, "get_block_ids", "get_block_ids_for_computed_tokens")
@@ -100,6 +100,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self.mamba_shared_prefix_checkpoint = self.engine.mamba_shared_prefix_checkpoint
         self.retained_hit_group_ids = ()
         self._has_states = config.has_mamba_layers
+        self._counts_common_prefixes = recognise().release.counts_common_prefixes
         self.watermark_blocks = self.engine.watermark_blocks
         self.kv_cache_event_metadata = tuple(
             (
@@ -205,6 +206,11 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
 
     def truncate_computed_blocks(self, blocks: Any, num_computed_tokens: int) -> Any:
         return self.engine.truncate_computed_blocks(blocks, num_computed_tokens)
+
+    def get_num_common_prefix_blocks(self, running_request_id: str) -> list[int]:
+        if not self._counts_common_prefixes:
+            return [0] * self.num_kv_cache_groups
+        return self.engine.num_common_prefix_blocks(running_request_id)
 
     def take_new_block_ids(self) -> list[int]:
         return self.engine.take_new_block_ids()

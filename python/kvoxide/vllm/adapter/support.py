@@ -56,7 +56,7 @@ def _reasons_against_group(group: Any) -> list[str]:
     name = type(spec).__name__
     native = native_kind(spec)
     if native is None:
-        return [f"{name} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
+        return [f"{_described(spec)} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
     from vllm.v1.core import single_type_kv_cache_manager as managers
 
     manager = _manager_class(spec, group.role)
@@ -66,6 +66,15 @@ def _reasons_against_group(group: Any) -> list[str]:
     if group.host_resident:
         return [f"{name} is resident on the host"]
     return []
+
+
+def _described(spec: Any) -> str:
+    """Return the class of a spec, with the attributes by which kvoxide tells its kinds apart."""
+    name = type(spec).__name__
+    kinds = [kind for kind in group_kinds() if kind.vllm_spec == name]
+    told = dict.fromkeys(attribute for kind in kinds for attribute in kind.vllm_attributes)
+    values = ", ".join(f"{attribute}={getattr(spec, attribute)!r}" for attribute in told)
+    return f"{name} with {values}" if values else name
 
 
 def _manager_class(spec: Any, role: Any) -> Any:

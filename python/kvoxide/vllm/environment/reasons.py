@@ -11,7 +11,7 @@ from kvoxide.vllm.environment.recognition import (
     recognise_connector,
     recognise_host,
 )
-from kvoxide.vllm.environment.releases import RELEASES, installed_version
+from kvoxide.vllm.environment.releases import RELEASES, Release, installed_version
 from kvoxide.vllm.environment.relevance import CONNECTOR_RELEVANT, HOST_RELEVANT
 from kvoxide.vllm.environment.settings import SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
@@ -41,6 +41,8 @@ def connector_reasons() -> list[str]:
 def _reasons(recognition: Recognition, paths: Iterable[str]) -> list[str]:
     if not recognition.is_known:
         return [_unknown(recognition)]
+    if not recognition.release.has_host_tier:
+        return [_no_host_tier(recognition.release)]
     replaced = replacements(paths)
     return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
 
@@ -93,6 +95,11 @@ def _unknown(recognition: Recognition) -> str:
         f"for ({', '.join(RELEASES)}); beside the nearest, {recognition.release.version}: "
         f"{_shortened(recognition.differences)}"
     )
+
+
+def _no_host_tier(release: Release) -> str:
+    others = ", ".join(other.version for other in RELEASES.values() if other.has_host_tier)
+    return f"kvoxide has no host tier for vLLM {release.version}, only for {others}"
 
 
 def _shortened(differences: Sequence[str]) -> str:

@@ -25,6 +25,12 @@ class Release:
     recaches_known_tail: bool
     """A Mamba state that is cached where its prompt ends is cached there once more, so that others
     wait for it a step longer."""
+    older_rules: tuple[str, ...]
+    """Rules of older releases that the engine follows, by its own names."""
+    counts_common_prefixes: bool
+    """``get_num_common_prefix_blocks`` counts blocks, for cascade attention."""
+    has_host_tier: bool
+    """kvoxide has a host tier and a connector for the release."""
     ranks_running_requests: bool
     """The host tier's LRU orders what running requests saw by position, and failed stores are told
     of."""
@@ -45,6 +51,9 @@ RELEASES: Final = {
             has_hash_lookahead=True,
             limits_hit_length=True,
             recaches_known_tail=False,
+            older_rules=(),
+            counts_common_prefixes=False,
+            has_host_tier=True,
             ranks_running_requests=True,
             has_sync_loads=True,
         ),
@@ -57,6 +66,31 @@ RELEASES: Final = {
             has_hash_lookahead=False,
             limits_hit_length=False,
             recaches_known_tail=True,
+            older_rules=(),
+            counts_common_prefixes=False,
+            has_host_tier=True,
+            ranks_running_requests=False,
+            has_sync_loads=False,
+        ),
+        Release(
+            version="0.31.0",
+            drops_flagged_groups=True,
+            keeps_block_below_junction=False,
+            pops_null_heads=True,
+            counts_null_references=True,
+            has_hash_lookahead=False,
+            limits_hit_length=False,
+            recaches_known_tail=True,
+            older_rules=(
+                "caches_unreachable_ends",
+                "places_checkpoints_by_hash",
+                "caches_all_checkpoints",
+                "renews_drafts_at_checkpoints",
+                "caches_state_ends_inside_blocks",
+                "bounds_proofs_by_hit",
+            ),
+            counts_common_prefixes=True,
+            has_host_tier=False,
             ranks_running_requests=False,
             has_sync_loads=False,
         ),

@@ -75,6 +75,7 @@ def _rules(scheduler: Any) -> dict[str, Any] | None:
             "num_hash_lookahead_tokens": getattr(scheduler, "num_hash_lookahead_tokens", 0),
             "shared_prefix_checkpoint": bool(cache.enable_mamba_shared_prefix_checkpoint),
             "recaches_known_tail": release.recaches_known_tail,
+            "older_rules": list(release.older_rules),
             "num_prefill_lookahead": scheduler.num_prefill_lookahead,
             "watermark": scheduler.scheduler_config.watermark,
             "keep_tail_below_boundary": release.keeps_block_below_junction,

@@ -54,7 +54,8 @@ impl<'a> GroupCaching<'a> {
         let Self { data, request, retention } = self;
         let hash_block_size = retention.rules().hash_block_size;
         // A repeated prompt matches all tokens but the last one. With EAGLE it matches all tokens.
-        let recomputed = usize::from(!data.drops_eagle_block);
+        let is_matched = data.drops_eagle_block || data.older_rules.caches_unreachable_ends;
+        let recomputed = usize::from(!is_matched);
         let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
         let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
         if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {

@@ -3,7 +3,7 @@
 use super::declaration::Declaration;
 use super::spec::GroupSpec;
 use crate::block::GroupId;
-use crate::retention::TailShape;
+use crate::retention::{OlderRules, TailShape};
 
 /// A group's kind and sizes, and properties that depend on the rest of the model. All sizes are in
 /// tokens.
@@ -23,6 +23,8 @@ pub struct GroupData {
     pub is_cacheable: bool,
     /// Whether hits can end inside a block, at any multiple of the hash block size.
     pub has_partial_hits: bool,
+    /// The rules of an older release of vLLM.
+    pub(crate) older_rules: OlderRules,
     /// Whether the worker has to zero new blocks.
     pub(crate) is_zeroed: bool,
     /// Whether EAGLE drops the last block of hits.

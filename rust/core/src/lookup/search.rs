@@ -27,6 +27,8 @@ pub(crate) struct HitSearch<'a> {
     pub hash_block_size: usize,
     /// Hits are multiples of this many tokens.
     pub hit_alignment: usize,
+    /// The most tokens that a search can match, if it cannot match a block after the longest hit.
+    pub(crate) bound: Option<usize>,
     /// The cached prefixes that are already known, in the order of `spec_groups`.
     pub(crate) known_prefixes: Option<&'a [KnownPrefix]>,
 }
@@ -80,7 +82,8 @@ impl HitSearch<'_> {
         if !group.drops_eagle_block || group.eagle_margin == 0 {
             return max_length;
         }
-        max_length.saturating_add(group.eagle_margin).min(self.hashes.len() * self.hash_block_size)
+        let bound = self.bound.unwrap_or_else(|| self.hashes.len() * self.hash_block_size);
+        max_length.saturating_add(group.eagle_margin).min(bound)
     }
 
     /// Searches the groups of `spec_groups[i]`.

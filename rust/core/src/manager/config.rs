@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::group::GroupSpec;
-use crate::retention::Policy;
+use crate::retention::{OlderRules, Policy};
 
 /// The configuration of a manager. Lengths and sizes are in tokens unless they are called blocks.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct ManagerConfig {
     /// Whether hits drop their last block in the EAGLE groups. If no group is an EAGLE group, hits
     /// drop it in all groups.
     pub use_eagle: bool,
-    /// Whether hits drop their last block in the EAGLE groups even without `use_eagle` (vLLM before
-    /// 0.33.0).
+    /// Whether hits drop their last block in the EAGLE groups even without `use_eagle`, as in
+    /// older releases of vLLM.
     pub drops_flagged_groups: bool,
     /// The number of ranks of decode context parallelism. They divide each block of most groups
     /// among them.
@@ -36,9 +36,11 @@ pub struct ManagerConfig {
     pub num_hash_lookahead_tokens: usize,
     /// Whether states at shared-prefix boundaries inside a block are kept, if hits drop a block.
     pub enable_mamba_shared_prefix_checkpoint: bool,
-    /// Whether the state at the end of a prompt is cached there again if it is already cached (vLLM
-    /// before 0.33.0).
+    /// Whether the state at the end of a prompt is cached there again if it is already cached, as in
+    /// older releases of vLLM.
     pub recaches_known_tail: bool,
+    /// Other rules of older releases of vLLM.
+    pub older_rules: OlderRules,
     /// The number of prompt tokens that a multi-module MTP drafter reads after a chunk.
     pub num_prefill_lookahead: usize,
     /// Whether the manager records events.
@@ -48,8 +50,8 @@ pub struct ManagerConfig {
     pub watermark: f64,
     /// Whether the worker zeroes newly allocated blocks.
     pub needs_zeroing: bool,
-    /// Whether retention with EAGLE also caches the tail one block before a shared-prefix boundary
-    /// (vLLM since 0.33.0).
+    /// Whether retention with EAGLE also caches the tail one block before a shared-prefix
+    /// boundary, as in newer releases of vLLM.
     pub keep_tail_below_boundary: bool,
     /// Whether the pool records observations for a metrics collector; see
     /// [`crate::pool::Observation`].
@@ -75,6 +77,7 @@ impl ManagerConfig {
             num_hash_lookahead_tokens: 0,
             enable_mamba_shared_prefix_checkpoint: false,
             recaches_known_tail: false,
+            older_rules: OlderRules::default(),
             num_prefill_lookahead: 0,
             enable_events: false,
             watermark: 0.0,

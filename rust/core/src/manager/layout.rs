@@ -46,6 +46,7 @@ impl Layout {
                 && has_partial_hits
                 && num_reprefillable_tokens == 0,
             recaches_known_tail: config.recaches_known_tail,
+            older: config.older_rules,
             masks_unreachable: config.policy.reachable_block_mask,
             retention_interval: config.policy.retention_interval,
             any_drops_eagle_block: groups.iter().any(|group| group.drops_eagle_block),
@@ -111,6 +112,7 @@ fn groups(config: &ManagerConfig) -> Result<Vec<Group>> {
             skips: kind.skips(),
             is_cacheable: declaration.is_cacheable(spec),
             has_partial_hits: false,
+            older_rules: config.older_rules,
             is_zeroed: config.needs_zeroing && declaration.needs_zeroing,
             drops_eagle_block: drops && (none_marked || spec.is_eagle_group),
             tail_len: kind.tail_len(),

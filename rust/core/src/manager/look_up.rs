@@ -43,7 +43,7 @@ impl Manager {
         mut prefixes: Vec<CachedPrefix>,
     ) -> Result<PrefixHit> {
         self.pool.index_mut().removals_mut().keep(true);
-        self.hit_search(hashes).update_prefixes(&mut prefixes, max_length)?;
+        self.hit_search(hashes, max_length).update_prefixes(&mut prefixes, max_length)?;
         let known: Vec<_> = match hashes.is_chain() && self.add_to_trie(&mut prefixes) {
             // The trie also serves the next look-up.
             true => {
@@ -51,7 +51,8 @@ impl Manager {
             }
             false => prefixes.iter().map(CachedPrefix::known).collect(),
         };
-        let search = HitSearch { known_prefixes: Some(&known), ..self.hit_search(hashes) };
+        let search =
+            HitSearch { known_prefixes: Some(&known), ..self.hit_search(hashes, max_length) };
         let hit = self.search(&search, max_length)?;
         let version = self.pool.index().version();
         let memo = LookupMemo::new(chain, max_length, version, hit.clone(), prefixes);
@@ -85,7 +86,7 @@ impl Manager {
         hashes: &dyn HashSource,
         max_length: usize,
     ) -> Result<PrefixHit> {
-        self.search(&self.hit_search(hashes), max_length)
+        self.search(&self.hit_search(hashes, max_length), max_length)
     }
 
     fn search(&self, search: &HitSearch<'_>, max_length: usize) -> Result<PrefixHit> {
@@ -103,7 +104,7 @@ impl Manager {
         hashes: &dyn HashSource,
         max_length: usize,
     ) -> Result<(Vec<GroupBlocks>, Vec<usize>)> {
-        self.hit_search(hashes).per_group(max_length)
+        self.hit_search(hashes, max_length).per_group(max_length)
     }
 
     /// Returns the longest prefix from which the full-attention groups can continue, for a request
@@ -128,14 +129,16 @@ impl Manager {
         Ok(Some(DeepestHit { blocks, length, is_diverged }))
     }
 
-    fn hit_search<'a>(&'a self, hashes: &'a dyn HashSource) -> HitSearch<'a> {
+    fn hit_search<'a>(&'a self, hashes: &'a dyn HashSource, max_length: usize) -> HitSearch<'a> {
+        let rules = self.retention.rules();
         HitSearch {
             pool: &self.pool,
             groups: &self.groups,
             spec_groups: &self.layout.spec_groups,
             hashes,
-            hash_block_size: self.retention.rules().hash_block_size,
+            hash_block_size: rules.hash_block_size,
             hit_alignment: self.layout.hit_alignment,
+            bound: rules.older.bounds_proofs_by_hit.then_some(max_length),
             known_prefixes: None,
         }
     }

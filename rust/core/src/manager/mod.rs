@@ -3,7 +3,7 @@
 //! [`Manager::get_computed_blocks`] finds the longest cached prefix of a request.
 //! [`Manager::allocate_slots`] admits the request with that hit. Then it serves each step: it
 //! releases blocks that left a window, allocates new ones and caches those that became full.
-//! [`Manager::free`] releases every block. The manager makes the same decisions as vLLM 0.33.0.
+//! [`Manager::free`] releases every block. The manager makes the same decisions as vLLM.
 
 mod admit;
 mod cache;

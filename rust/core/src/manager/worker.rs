@@ -3,7 +3,7 @@
 use super::{Manager, unknown};
 use crate::block::BlockId;
 use crate::error::{Error, Result};
-use crate::group::Offload;
+use crate::group::{Group, Offload};
 use crate::request::{RequestId, RequestView};
 
 impl Manager {
@@ -31,6 +31,21 @@ impl Manager {
             Some(Offload { request: request.id, group: group.id, block, num_tokens })
         });
         tails.collect()
+    }
+
+    /// Returns, for each group that needs the whole prefix, how many leading blocks of a request all
+    /// known requests hold, and 0 for the other groups.
+    pub fn num_common_prefix_blocks(&self, request: RequestId) -> Vec<usize> {
+        let held = self.requests.get(&request).filter(|_| self.config.enable_caching);
+        let is_common =
+            |&block: &BlockId| self.pool.blocks().ref_count(block) as usize == self.requests.len();
+        let in_group = |group: &Group| {
+            let held = held.filter(|_| group.is_prefix_closed);
+            held.map_or(0, |held| {
+                held.groups[usize::from(group.id)].blocks.iter().take_while(is_common).count()
+            })
+        };
+        self.groups.iter().map(in_group).collect()
     }
 
     /// Lists the blocks of a request from `start_token` on for zeroing again. `start_token` is a

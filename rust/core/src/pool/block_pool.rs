@@ -172,7 +172,7 @@ impl BlockPool {
         }
     }
 
-    /// Starts to count references to the null block, as vLLM did before 0.33.0. The count starts at
+    /// Starts to count references to the null block, as older releases of vLLM do. The count starts at
     /// 0 and can become negative, because vLLM drops references that it never added.
     pub fn count_null_references(&mut self) {
         self.null_references.get_or_insert_default();

@@ -20,12 +20,14 @@ mod valuation;
 
 mod mask;
 
+mod older_rules;
 mod policy;
 mod rules;
 mod shape;
 
 pub use estimate::{DefaultHits, ShadowReport};
 pub use mask::{MaskQuery, PartlyValued, RetentionMask};
+pub use older_rules::OlderRules;
 pub use policy::{Policy, ProtectedShare, Retention};
 pub use valuation::{EndValue, EndValues, KeptBins, ResumeHistogram, ValueModel};
 

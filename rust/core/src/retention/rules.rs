@@ -1,5 +1,7 @@
 //! The rules by which all groups of a manager cache blocks.
 
+use super::older_rules::OlderRules;
+
 /// The rules by which all groups of a manager cache blocks. Sizes are in tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheRules {
@@ -17,9 +19,11 @@ pub(crate) struct CacheRules {
     pub num_hash_lookahead_tokens: usize,
     /// Whether the state at a shared-prefix boundary inside a block is cached.
     pub keeps_boundary_state: bool,
-    /// Whether the state at the end of a prompt is cached again if it is already cached (vLLM
-    /// before 0.33.0).
+    /// Whether the state at the end of a prompt is cached again if it is already cached, as in older
+    /// releases of vLLM.
     pub recaches_known_tail: bool,
+    /// The rules of an older release of vLLM.
+    pub older: OlderRules,
     /// Whether blocks that can never serve a hit stay uncached.
     pub masks_unreachable: bool,
     /// Tokens between the boundaries whose tail is cached; `None` for every aligned boundary.

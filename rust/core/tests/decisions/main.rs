@@ -11,6 +11,7 @@ mod events;
 mod external_tokens;
 mod hits;
 mod kinds;
+mod older_rules;
 mod order;
 mod partial_hits;
 mod partial_tail;

@@ -1,13 +1,17 @@
 //! The end of a prompt inside a block that is larger than a hash block.
 
 use kvoxide_core::group::CacheTarget;
-use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig};
+use kvoxide_core::{BlockId, GroupSpec, Manager, ManagerConfig, OlderRules};
 
 use crate::small::{Request, admit, config, decode, held, made};
 
 fn hashed_by_8(use_eagle: bool) -> Manager {
+    with_rules(use_eagle, OlderRules::default())
+}
+
+fn with_rules(use_eagle: bool, older_rules: OlderRules) -> Manager {
     let groups = [GroupSpec::full(32), GroupSpec::sliding_window(8, 8)];
-    made(ManagerConfig { use_eagle, ..config(61, &groups) })
+    made(ManagerConfig { use_eagle, older_rules, ..config(61, &groups) })
 }
 
 /// Returns the indices of a request's hashes that find a block. The block's own hash comes first.
@@ -22,6 +26,19 @@ fn the_end_of_a_prompt_is_cached_beside_its_block() {
     // Without EAGLE, all tokens but the last one can be hit again.
     for (num_tokens, use_eagle, end) in [(44, false, 4), (48, false, 4), (48, true, 5)] {
         let mut manager = hashed_by_8(use_eagle);
+        let mut request = Request::new(&manager, 1, 0..num_tokens);
+        admit(&mut manager, &mut request);
+        decode(&mut manager, &mut request, 100..164 - num_tokens);
+        let second = held(&manager, 1)[0][1];
+        assert_eq!(hashes_of(&manager, &request, second), [7, end], "{num_tokens} tokens");
+    }
+}
+
+#[test]
+fn the_end_of_a_prompt_is_cached_up_to_its_last_token_by_an_older_rule() {
+    let rules = OlderRules { caches_unreachable_ends: true, ..OlderRules::default() };
+    for (num_tokens, use_eagle, end) in [(44, false, 4), (48, false, 5), (48, true, 5)] {
+        let mut manager = with_rules(use_eagle, rules);
         let mut request = Request::new(&manager, 1, 0..num_tokens);
         admit(&mut manager, &mut request);
         decode(&mut manager, &mut request, 100..164 - num_tokens);

@@ -6,6 +6,7 @@ mod block_views;
 mod config;
 mod copies;
 mod groups;
+mod named_rules;
 mod retention;
 mod shared_methods;
 
@@ -41,6 +42,7 @@ pub(crate) use hashes::{
     known_key, packed_key, unpacked, unpacked_key,
 };
 pub(crate) use made_hashes::{MadeChain, MadeHashes};
+pub(crate) use named_rules::{NamedRules, older_rules};
 pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size};
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports, panic_midway};

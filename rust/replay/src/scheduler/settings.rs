@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
-use kvoxide_core::{Error, GroupSpec, ManagerConfig, Policy};
+use kvoxide_core::{Error, GroupSpec, ManagerConfig, OlderRules, Policy};
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
@@ -56,6 +56,9 @@ pub struct Rules {
     pub shared_prefix_checkpoint: bool,
     /// Whether the state at the end of a prompt is cached there again if it is already cached.
     pub recaches_known_tail: bool,
+    /// Other rules of older releases of vLLM.
+    #[serde(default, deserialize_with = "named_rules")]
+    pub older_rules: OlderRules,
     /// The number of prompt tokens that a drafter reads ahead.
     pub num_prefill_lookahead: usize,
     /// The share of the pool that stays free when a request is admitted.
@@ -74,6 +77,13 @@ pub struct Rules {
     pub num_lookahead_tokens: usize,
     /// Whether a request is admitted only if all of it fits.
     pub reserves_full_input: bool,
+}
+
+/// Reads the names of rules.
+fn named_rules<'de, D: Deserializer<'de>>(names: D) -> Result<OlderRules, D::Error> {
+    let names = Vec::<String>::deserialize(names)?;
+    OlderRules::named(names.iter().map(String::as_str))
+        .map_err(|unknown| de::Error::unknown_variant(unknown, OlderRules::NAMES))
 }
 
 impl Rules {
@@ -101,6 +111,7 @@ impl Rules {
             num_hash_lookahead_tokens: self.num_hash_lookahead_tokens,
             enable_mamba_shared_prefix_checkpoint: self.shared_prefix_checkpoint,
             recaches_known_tail: self.recaches_known_tail,
+            older_rules: self.older_rules,
             num_prefill_lookahead: self.num_prefill_lookahead,
             watermark: self.watermark,
             keep_tail_below_boundary: self.keep_tail_below_boundary,

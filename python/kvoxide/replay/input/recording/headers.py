@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kvoxide._core import ConfigError, KVCacheGroupSpec
+from kvoxide._core import ConfigError, KVCacheGroupSpec, older_rules
 from kvoxide.recording_format import FORMAT_FIELD, FORMATS, PART_FIELD, RECORDING_FIELD
 from kvoxide.replay.input.compression import CompressedStreamError, CutOffError, decompressed
 from kvoxide.replay.input.groups import Groups, groups_text
@@ -221,7 +221,16 @@ def _rules(header: Header) -> Mapping[str, Any] | None:
         if type(value) is not kind or not _MIN_RULE <= value < _MAX_RULE:
             raise _wrong_field(header.path, f"rules.{name}", value)
         rules[name] = value
-    return rules
+    return {**rules, "older_rules": _older_rules(header, given)}
+
+
+def _older_rules(header: Header, given: dict[str, Any]) -> list[str]:
+    """Return the names of an older release's rules. Recordings without them are of releases that
+    have none."""
+    names = given.get("older_rules", [])
+    if not isinstance(names, list) or not all(name in older_rules() for name in names):
+        raise _wrong_field(header.path, "rules.older_rules", names)
+    return names
 
 
 def _spec(group: dict[str, Any]) -> KVCacheGroupSpec:

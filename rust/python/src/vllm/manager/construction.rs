@@ -9,8 +9,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
 use crate::ffi::{
-    BlockLists, IntoPyResult, Owner, PyBlockCopy, PyConfig, PyPolicy, PyRetentionReport, WithCore,
-    manager_methods,
+    BlockLists, IntoPyResult, NamedRules, Owner, PyBlockCopy, PyConfig, PyPolicy,
+    PyRetentionReport, WithCore, manager_methods,
 };
 use crate::vllm::attributes::{ListLength, Requests};
 use crate::vllm::blocks::VllmBlocks;
@@ -67,7 +67,7 @@ impl VllmManager {
         hash_block_size, max_in_flight_tokens, enable_caching, use_eagle, drops_flagged_groups,
         dcp_world_size, num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
-        keep_tail_below_boundary, counts_null_references, observe, waiting_states,
+        keep_tail_below_boundary, counts_null_references, observe, waiting_states, older_rules,
         num_tokens=None, check_every=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
@@ -92,6 +92,7 @@ impl VllmManager {
         counts_null_references: bool,
         observe: bool,
         waiting_states: Vec<Py<PyAny>>,
+        older_rules: NamedRules,
         num_tokens: Option<ListLength>,
         check_every: u64,
     ) -> PyResult<Self> {
@@ -110,6 +111,7 @@ impl VllmManager {
             num_hash_lookahead_tokens,
             enable_mamba_shared_prefix_checkpoint,
             recaches_known_tail,
+            older_rules: older_rules.0,
             num_prefill_lookahead,
             enable_events: enable_kv_cache_events,
             watermark,

@@ -30,6 +30,14 @@ impl VllmManager {
         })
     }
 
+    /// Returns, for each group, how many leading blocks of a request all requests hold.
+    fn num_common_prefix_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<Vec<usize>> {
+        self.engine.cell.read(py, |state| {
+            let id = state.id_of(request_id).unwrap_or(0);
+            Ok(state.core.num_common_prefix_blocks(id))
+        })
+    }
+
     fn record_blocks_for_zeroing(
         &self,
         py: Python<'_>,

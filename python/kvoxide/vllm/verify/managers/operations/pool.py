@@ -52,7 +52,9 @@ class Inspect(OfRequest):
         world.call_for(
             model, "estimate_cached_tokens", lambda d: d.estimate_cached_tokens(request_id)
         )
-        world.call("num_common_prefix_blocks", lambda d: d.num_common_prefix_blocks(request_id))
+        if model.holds_blocks:
+            # Older releases of vLLM count a request from then on that is asked for without blocks.
+            world.call("num_common_prefix_blocks", lambda d: d.num_common_prefix_blocks(request_id))
         for capped in (True,) if world.scenario.aligns_states else (False, True):
             blocks_still_needed(world, model, capped)
 

@@ -4,7 +4,7 @@
 use hashbrown::HashSet;
 
 use super::caching::StateCaching;
-use super::checkpoint::{Checkpoint, Chunk, last_boundary};
+use super::checkpoint::{Checkpoint, Chunk, checkpoint_boundary};
 use super::planned_table::PlannedTable;
 use super::table::{TableRecord, TableRecords, TableShape};
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
@@ -113,7 +113,7 @@ impl AlignedStates {
             true => demand.prefill_end,
             false => 0,
         };
-        let num_tokens = last_boundary(rules, chunk.end, rules.tail_alignment);
+        let num_tokens = checkpoint_boundary(rules, chunk.end);
         let (alignment, size) = (self.checkpoint_alignment, self.shape.block_size);
         if chunk.end < prefill_end
             || !chunk.can_export(num_tokens, rules.hash_block_size, size, alignment)
@@ -179,8 +179,8 @@ impl AlignedStates {
                 num_tokens,
             )
         });
-        if let Some((caching, _)) = &caching {
-            caching.check_checkpoint(&record)?;
+        if let Some((caching, num_tokens)) = &caching {
+            caching.check_checkpoint(&record, *num_tokens)?;
         }
         let num_held = context.held.map_or(0, |held| held.blocks.len());
         let num_hit = demand.hit(data.id).map_or(0, GroupBlocks::len);
@@ -193,6 +193,7 @@ impl AlignedStates {
             num_speculative: self.shape.num_speculative_blocks,
             num_skipped: num_skipped(data, step.num_processed_tokens),
             moved: self.shape.drafts_to_move(
+                data.older_rules,
                 &record,
                 held.blocks.len(),
                 demand.num_tokens_main_model,
@@ -335,7 +336,7 @@ impl AlignedStates {
             return NeededBlocks { new: context.pool.num_blocks() as isize + 1, attached: &[] };
         }
         let checkpoint = self.checkpoint_ahead(context, demand);
-        let record = self.record(context.request);
+        let record = TableRecord { checkpoint, ..self.record(context.request) };
         let hit = demand.hit(data.id);
         let num_hit = hit.map_or(0, GroupBlocks::len);
         let num_held = context.held.map_or(0, |held| held.blocks.len());
@@ -348,7 +349,8 @@ impl AlignedStates {
             new = new.max(0) + 1;
         }
         if new > 0 {
-            let drafts = if record.is_allocated { 0 } else { self.shape.num_speculative_blocks };
+            let has_drafts = record.is_allocated && !record.renews_drafts(data.older_rules);
+            let drafts = if has_drafts { 0 } else { self.shape.num_speculative_blocks };
             new = new.min(1 + copies + isize::from(checkpoint.is_some()) + drafts as isize);
         }
         NeededBlocks { new, attached: hit.map_or(&[], |hit| hit.ids()) }
@@ -386,7 +388,7 @@ impl AlignedStates {
             true => before.checked_sub(1 + self.shape.num_speculative_blocks),
             false => before.checked_sub(1),
         };
-        self.shape.advance(&record, &mut context.held.blocks, num_tokens);
+        self.shape.advance(data.older_rules, &record, &mut context.held.blocks, num_tokens);
         let mut taken = Vec::new();
         let missing = len.saturating_sub(context.held.blocks.len());
         let num_taken = missing + usize::from(record.shared_tail.is_some());

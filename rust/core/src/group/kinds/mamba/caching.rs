@@ -1,6 +1,6 @@
 //! Caches states of a request: at the ends of blocks, inside a chunk, and at the end of the prompt.
 
-use super::checkpoint::{Checkpoint, last_boundary};
+use super::checkpoint::{Checkpoint, checkpoint_boundary, prompt_end};
 use super::table::TableRecord;
 use crate::block::{BlockHash, BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ impl StateCaching<'_> {
         self.0.cache(context, num_tokens);
         let end = context.held.num_cached_blocks.unwrap_or(0);
         let tail = match record.checkpoint {
-            Some(checkpoint) => self.cache_checkpoint(context, checkpoint),
+            Some(checkpoint) => self.cache_checkpoint(context, checkpoint, num_tokens),
             None => self.cache_prompt_end(context, record, num_tokens),
         };
         tail.into_iter().for_each(&mut *is_new);
@@ -60,7 +60,7 @@ impl StateCaching<'_> {
                 "the state inside the chunk, at position {}, has no block; allocate slots first",
                 checkpoint.position
             )),
-            _ => self.check_checkpoint(record),
+            _ => self.check_checkpoint(record, num_tokens),
         }
     }
 
@@ -96,12 +96,15 @@ impl StateCaching<'_> {
         Error::Precondition(format!("group {}: {why}", self.0.data.id))
     }
 
-    /// Checks that the state inside the chunk has a hash if it will be kept.
-    pub(super) fn check_checkpoint(&self, record: &TableRecord) -> Result<()> {
+    /// Checks that the state inside the chunk has a hash if the step, which caches the first
+    /// `num_tokens` tokens, will keep it.
+    pub(super) fn check_checkpoint(&self, record: &TableRecord, num_tokens: usize) -> Result<()> {
         match record.checkpoint.map(|checkpoint| checkpoint.num_tokens) {
-            Some(num_tokens) if self.keeps_checkpoint(num_tokens) && !self.has_hash(num_tokens) => {
+            Some(boundary)
+                if self.keeps_checkpoint(boundary, num_tokens) && !self.has_hash(boundary) =>
+            {
                 Err(self.refusal(format!(
-                    "the state of the first {num_tokens} tokens cannot be cached, since they have \
+                    "the state of the first {boundary} tokens cannot be cached, since they have \
                      no hash yet"
                 )))
             }
@@ -131,10 +134,11 @@ impl StateCaching<'_> {
         &self,
         context: &mut StepContext<'_>,
         checkpoint: Checkpoint,
+        num_tokens_to_cache: usize,
     ) -> Option<BlockHash> {
         let Checkpoint { num_tokens, position } = checkpoint;
         let block = context.held.blocks.get(position)?;
-        if !self.keeps_checkpoint(num_tokens) {
+        if !self.keeps_checkpoint(num_tokens, num_tokens_to_cache) {
             // This creates an event even if the state was released.
             context.pool.evict([block]);
             return None;
@@ -151,14 +155,23 @@ impl StateCaching<'_> {
         Some(target.cache_partial_block(context.pool, block, num_tokens))
     }
 
-    fn keeps_checkpoint(&self, num_tokens: usize) -> bool {
+    /// Whether the state of the first `num_tokens` tokens, inside the chunk, is cached in a step that
+    /// caches up to `num_tokens_to_cache`.
+    fn keeps_checkpoint(&self, num_tokens: usize, num_tokens_to_cache: usize) -> bool {
         let GroupCaching { data, retention, request } = self.0;
         let rules = retention.rules();
-        let end_of_prompt = last_boundary(rules, request.num_prompt_tokens, rules.tail_alignment);
-        num_tokens == end_of_prompt
+        num_tokens == checkpoint_boundary(rules, request.num_prompt_tokens)
             || num_tokens == request.shared_prefix_boundary
-            || num_tokens.is_multiple_of(data.block_size)
-                && retention.keeps_state_at(data.id, request, num_tokens / data.block_size)
+            || match rules.older.caches_all_checkpoints {
+                true => {
+                    !retention.keeps_boundaries_alone()
+                        || num_tokens_to_cache >= request.num_prompt_tokens
+                }
+                false => {
+                    num_tokens.is_multiple_of(data.block_size)
+                        && retention.keeps_state_at(data.id, request, num_tokens / data.block_size)
+                }
+            }
     }
 
     /// Caches the state at the end of the prompt, or at the end of a prefix that it shares with
@@ -195,13 +208,16 @@ impl StateCaching<'_> {
         if num_tokens == 0 || !num_tokens.is_multiple_of(rules.hash_block_size) {
             return false;
         }
+        let ends_block = num_tokens.is_multiple_of(self.0.data.block_size);
+        if ends_block && rules.older.caches_state_ends_inside_blocks {
+            return false;
+        }
         let is_in_chunk =
             request.num_computed_tokens < num_tokens && num_tokens <= request.num_prompt_tokens;
         let is_boundary = rules.keeps_boundary_state
             && num_tokens == request.shared_prefix_boundary
             && is_in_chunk;
-        is_boundary
-            || num_tokens == last_boundary(rules, request.num_prompt_tokens, rules.hash_block_size)
+        is_boundary || num_tokens == prompt_end(rules, request.num_prompt_tokens)
     }
 
     fn rules(&self) -> &CacheRules {

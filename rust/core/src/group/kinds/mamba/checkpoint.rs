@@ -24,6 +24,26 @@ pub(super) fn last_boundary(rules: &CacheRules, num_tokens: usize, unit: usize) 
     num_tokens.saturating_sub(rules.num_hash_lookahead_tokens.max(1)) / unit * unit
 }
 
+/// Returns the tokens of the state inside a chunk that ends at `num_tokens`, or of the last such
+/// state of a prompt of this length.
+pub(super) fn checkpoint_boundary(rules: &CacheRules, num_tokens: usize) -> usize {
+    if !rules.older.places_checkpoints_by_hash {
+        return last_boundary(rules, num_tokens, rules.tail_alignment);
+    }
+    let unit = rules.hash_block_size;
+    let dropped = if rules.drops_checkpoint_block { unit } else { 0 };
+    (num_tokens.saturating_sub(1) / unit * unit).saturating_sub(dropped)
+}
+
+/// Returns the tokens up to which the end of a prompt is cached.
+pub(super) fn prompt_end(rules: &CacheRules, num_prompt_tokens: usize) -> usize {
+    let unit = rules.hash_block_size;
+    match rules.older.caches_unreachable_ends && !rules.drops_checkpoint_block {
+        true => num_prompt_tokens / unit * unit,
+        false => last_boundary(rules, num_prompt_tokens, unit),
+    }
+}
+
 /// A chunk of a prompt, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {

@@ -11,6 +11,7 @@ use super::checkpoint::Checkpoint;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::group::partial_hits::SharedTail;
 use crate::request::{GroupBlocks, HeldBlocks, RequestId};
+use crate::retention::OlderRules;
 
 /// The manager's notes on a request's table.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +76,11 @@ impl TableRecord {
         held.blocks.get(position).filter(|&block| block != NULL_BLOCK)
     }
 
+    /// Returns whether the step gets new blocks for drafts although the table has some.
+    pub(super) fn renews_drafts(&self, older_rules: OlderRules) -> bool {
+        older_rules.renews_drafts_at_checkpoints && self.checkpoint.is_some()
+    }
+
     /// Returns whether the block at a position is released if the first `num_skipped` positions are
     /// not needed.
     pub(crate) fn is_skipped(&self, position: usize, num_skipped: usize) -> bool {
@@ -103,6 +109,7 @@ impl TableShape {
     /// the end.
     pub(crate) fn drafts_to_move(
         &self,
+        older_rules: OlderRules,
         record: &TableRecord,
         len: usize,
         num_tokens: usize,
@@ -110,13 +117,15 @@ impl TableShape {
         let first = len.saturating_sub(self.num_speculative_blocks);
         let (running, _) = self.running_and_len(num_tokens);
         let end = running.saturating_sub(usize::from(record.checkpoint.is_some()));
-        if record.is_allocated { first..end.clamp(first, len) } else { first..first }
+        let stay = !record.is_allocated || record.renews_drafts(older_rules);
+        if stay { first..first } else { first..end.clamp(first, len) }
     }
 
     /// Appends null blocks to a table up to the running state of the step. Then moves the blocks
     /// for drafts that the step passes to the end.
     pub(crate) fn advance(
         &self,
+        older_rules: OlderRules,
         record: &TableRecord,
         blocks: &mut GroupBlocks,
         num_tokens: usize,
@@ -126,7 +135,7 @@ impl TableShape {
         if len < running {
             blocks.push_nulls(running - usize::from(record.checkpoint.is_some()) - len);
         }
-        for position in self.drafts_to_move(record, len, num_tokens) {
+        for position in self.drafts_to_move(older_rules, record, len, num_tokens) {
             if let Some(block) = blocks.replace(position, NULL_BLOCK) {
                 blocks.push(block);
             }
