@@ -103,7 +103,7 @@ build() {
     sysroot=$(rustc --print sysroot)
     (
         cd "$source"
-        export CARGO_TARGET_DIR=${out%/*}
+        export CARGO_TARGET_DIR=$out-build
         export CARGO_ENCODED_RUSTFLAGS=--remap-path-prefix=$source=kvoxide
         CARGO_ENCODED_RUSTFLAGS+=$separator--remap-path-prefix=$sysroot=rust
         for index in "$crates"/*; do
