@@ -175,7 +175,7 @@ supply_chain() {
         "$deny" --locked --manifest-path "$manifest" --config deny.toml \
             check "${allow[@]}" bans licenses sources
     done
-    "$PYTHON" -m release.licences --check
+    "$PYTHON" -m tests.wheel.licences --check
 }
 
 # A crate that Python loads as a module has no test binary of its own.

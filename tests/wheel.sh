@@ -68,11 +68,11 @@ install_tools() {
 # The files that git knows, with links in the README that work on a package page.
 copy_source() {
     step 'copy of the sources'
-    python -m release.licences --check
+    python -m tests.wheel.licences --check
     rm -rf "$source"
     mkdir -p "$source"
     git ls-files -z | tar --null --files-from - --create --file - | tar --extract --file - --directory "$source"
-    python -m release.readme "$source"
+    python -m tests.wheel.readme "$source"
 }
 
 build_sdist() {
@@ -119,7 +119,7 @@ clean() {
     local folder=$PWD/target/wheel-unpacked found
     rm -rf "$folder"
     wheel unpack --dest "$folder" "$out"/*.whl
-    python -m release.sbom "$folder"/* "$source"
+    python -m tests.wheel.sbom "$folder"/* "$source"
     if found=$(grep --recursive --files-with-matches --fixed-strings -e "$PWD/" -e "$HOME/" "$folder"); then
         fail "these files have paths of this machine: $found"
     fi

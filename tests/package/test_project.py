@@ -15,8 +15,8 @@ import yaml
 from kvoxide.cli import main
 from kvoxide.vllm.environment.releases import RELEASES
 
-from release import licences, readme, sbom
 from tests.testing.paths import ROOT
+from tests.wheel import licences, readme, sbom
 
 GITHUB = ROOT / ".github"
 WORKFLOWS = {path.stem: path for path in sorted((GITHUB / "workflows").glob("*.yml"))}

@@ -1,6 +1,6 @@
 """Make the README's links absolute: PyPI shows it on a page without the repository's files.
 
-``python -m release.readme FOLDER`` rewrites FOLDER/README.md, a copy of the checkout.
+``python -m tests.wheel.readme FOLDER`` rewrites FOLDER/README.md, a copy of the checkout.
 """
 
 import re
@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"(!?)(\[[^\]]*\])\((?![a-z]+:|#)([^)\s]+)\)")
 

@@ -1,6 +1,6 @@
 """Write the licences of the crates that are linked into the compiled module.
 
-``python -m release.licences`` writes THIRD_PARTY_LICENSES.txt, which is a part of each wheel.
+``python -m tests.wheel.licences`` writes THIRD_PARTY_LICENSES.txt, which is a part of each wheel.
 ``--check`` fails if the file differs from what Cargo.lock asks for. Both need cargo, and the
 sources of the crates or a registry.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "THIRD_PARTY_LICENSES.txt"
 TARGETS: Final = tuple(
     f"{machine}-{system}"
@@ -33,8 +33,8 @@ _FILE_NAMES: Final = {
 _HEAD: Final = """\
 Licences of the code that is linked into kvoxide's compiled module
 
-`python -m release.licences` writes this file from Cargo.lock and the sources of the crates. If a
-crate offers several licences, the first of these was chosen: {choice}.
+`python -m tests.wheel.licences` writes this file from Cargo.lock and the sources of the crates. If
+a crate offers several licences, the first of these was chosen: {choice}.
 
 Rust's standard library is linked too. It is used under Apache-2.0 (https://www.rust-lang.org/policies/licenses).
 """
@@ -180,12 +180,12 @@ def main(arguments: list[str]) -> int:
     try:
         text = document(linked_crates())
     except LicenceError as error:
-        print(f"release.licences: {error}", file=sys.stderr)
+        print(f"tests.wheel.licences: {error}", file=sys.stderr)
         return 1
     if arguments == ["--check"]:
         if FILE.read_text(encoding="utf-8") == text:
             return 0
-        print(f"{FILE.name} is out of date; run python -m release.licences", file=sys.stderr)
+        print(f"{FILE.name} is out of date; run python -m tests.wheel.licences", file=sys.stderr)
         return 1
     FILE.write_text(text, encoding="utf-8")
     return 0

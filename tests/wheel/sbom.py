@@ -1,6 +1,6 @@
 """Remove the build machine's folder from the SBOMs that maturin put into a wheel.
 
-``python -m release.sbom UNPACKED_WHEEL SOURCE_FOLDER`` rewrites them in place.
+``python -m tests.wheel.sbom UNPACKED_WHEEL SOURCE_FOLDER`` rewrites them in place.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(wheel: Path, folder: Path) -> None:
     """Rewrite the SBOMs of an unpacked wheel. A wheel without one is an error."""
     paths = sorted(wheel.glob("*.dist-info/sboms/*.json"))
     if not paths:
-        raise SystemExit(f"release.sbom: {wheel} has no SBOM in its .dist-info/sboms")
+        raise SystemExit(f"tests.wheel.sbom: {wheel} has no SBOM in its .dist-info/sboms")
     for path in paths:
         bill = without_folder(json.loads(path.read_bytes()), folder.resolve())
         path.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
