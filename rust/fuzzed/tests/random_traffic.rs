@@ -2,7 +2,7 @@
 
 mod traffic;
 
-use kvoxide_core::{Manager, ManagerConfig, Policy, ProtectedShare};
+use kvoxide_core::{Manager, ManagerConfig, OlderRules, Policy, ProtectedShare};
 use kvoxide_fuzzed::manager::{Call, Traffic};
 use proptest::prelude::*;
 
@@ -33,6 +33,16 @@ proptest! {
         calls in prop::collection::vec(call(), 1..120),
     ) {
         make_all(config, &calls);
+    }
+
+    #[test]
+    fn every_invariant_holds_with_the_rules_of_older_releases(
+        config in config(),
+        calls in prop::collection::vec(call(), 1..120),
+    ) {
+        let names = OlderRules::NAMES.iter().copied();
+        let older_rules = OlderRules::named(names).expect("the names are those of the rules");
+        make_all(ManagerConfig { older_rules, recaches_known_tail: true, ..config }, &calls);
     }
 
     #[test]

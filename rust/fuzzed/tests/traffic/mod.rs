@@ -1,6 +1,6 @@
 //! Random calls of a scheduler, for realistic configurations.
 
-use kvoxide_core::{GroupSpec, ManagerConfig, OlderRules, Policy, RecycleOrder, Retention, Size};
+use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder, Retention, Size};
 use kvoxide_fuzzed::manager::{Allocation, Amount, Call};
 use proptest::prelude::*;
 
@@ -77,12 +77,6 @@ fn allocation() -> impl Strategy<Value = Call> {
             })
         },
     )
-}
-
-/// Returns all rules of older releases, or none.
-fn older_rules(are_on: bool) -> OlderRules {
-    let names = OlderRules::NAMES.iter().copied().filter(|_| are_on);
-    OlderRules::named(names).expect("the names are those of the rules")
 }
 
 fn groups() -> impl Strategy<Value = Vec<GroupSpec>> {
@@ -167,7 +161,6 @@ pub fn config() -> impl Strategy<Value = ManagerConfig> {
                     needs_zeroing: true,
                     enable_mamba_shared_prefix_checkpoint: junction,
                     recaches_known_tail: recaches,
-                    older_rules: older_rules(recaches),
                     max_in_flight_tokens: (lookahead == 2).then_some(64),
                     num_prefill_lookahead: lookahead,
                     watermark: 0.05,
