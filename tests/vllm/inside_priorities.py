@@ -24,6 +24,7 @@ def log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> pytest.LogCaptureFixture:
     monkeypatch.setattr(logging.getLogger("vllm.kvoxide"), "handlers", [caplog.handler])
+    caplog.set_level(logging.INFO, "vllm.kvoxide")
     return caplog
 
 

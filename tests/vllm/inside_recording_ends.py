@@ -232,7 +232,7 @@ def test_the_oldest_files_go_at_the_limit(
     monkeypatch.setattr(settings, "recording_limit", lambda: 6_000)
     world = SchedulerWorld()
     for number in range(150):
-        world.serve(f"r{number}", prompt(number % 10, 40), 1)
+        world.serve(f"r{number}", prompt(number % 3, 40), 1)
         if number % 5 == 0:
             time.sleep(0.03)
     closed(world)

@@ -21,6 +21,7 @@ from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.WARNING, "vllm.kvoxide")
     return lambda: [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
 
 
