@@ -43,6 +43,16 @@ def config_file(path: Path) -> Path:
 def read_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in ``file``. Raises :class:`~kvoxide.ConfigError`, which says what is
     wrong with it."""
+    values = _read_json(file)
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{file} holds no JSON object, but a {type(values).__name__}. vLLM reads an object of"
+            " fields; copy the file again from the model's publisher"
+        )
+    return values
+
+
+def _read_json(file: Path) -> object:
     try:
         if file.stat().st_size > _MAX_BYTES:
             raise ConfigError(
@@ -53,14 +63,9 @@ def read_object(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     try:
-        values = json.loads(content.decode())
+        values: object = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {_not_json(content, error)}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(
-            f"{file} holds no JSON object, but a {type(values).__name__}. vLLM reads an object of"
-            " fields; copy the file again from the model's publisher"
-        )
     return values
 
 
@@ -107,17 +112,33 @@ def read_beside(config: Path, name: str) -> dict[str, Any] | None:
     Raises the errors of :func:`read_object`, and :class:`~kvoxide.ConfigError` for a link out of
     the folder.
     """
-    file = config.parent / name
-    if config.name not in (CONFIG, MISTRAL_CONFIG) or not (file.exists() or file.is_symlink()):
+    file = _beside(config, name)
+    return None if file is None else read_object(file)
+
+
+def read_list_beside(config: Path, name: str) -> list[Any] | None:
+    """Return the JSON list in a file, as :func:`read_beside` returns an object."""
+    file = _beside(config, name)
+    if file is None:
         return None
-    if not _is_inside(file):
-        raise ConfigError(f"{file} links to {file.resolve()}, outside of the model's folder")
-    return read_object(file)
+    values = _read_json(file)
+    if not isinstance(values, list):
+        raise ConfigError(f"{file} holds no JSON list, but a {type(values).__name__}")
+    return values
 
 
 def has_beside(config: Path, name: str) -> bool:
     """Return whether the folder of the configuration file ``config`` has a file of this name."""
     return config.name in (CONFIG, MISTRAL_CONFIG) and (config.parent / name).exists()
+
+
+def _beside(config: Path, name: str) -> Path | None:
+    file = config.parent / name
+    if config.name not in (CONFIG, MISTRAL_CONFIG) or not (file.exists() or file.is_symlink()):
+        return None
+    if not _is_inside(file):
+        raise ConfigError(f"{file} links to {file.resolve()}, outside of the model's folder")
+    return file
 
 
 def _is_inside(file: Path) -> bool:

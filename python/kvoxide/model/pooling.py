@@ -1,13 +1,12 @@
 """The pooling of a folder of Sentence Transformers, as vLLM reads it."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from kvoxide._core import ConfigError
-from kvoxide.model.folder import CONFIG, has_beside, read_beside
+from kvoxide.model.folder import CONFIG, read_beside, read_list_beside
 
 # Sentence Transformers writes this file.
 MODULES: Final = "modules.json"
@@ -55,15 +54,9 @@ def pooling_files(config: Path) -> dict[str, bytes]:
 
 def _pooling_path(config: Path) -> str | None:
     """Return the folder of the module that pools, in the model's folder."""
-    if not has_beside(config, MODULES):
+    modules = read_list_beside(config, MODULES)
+    if modules is None:
         return None
-    file = config.parent / MODULES
-    try:
-        modules = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
-    if not isinstance(modules, list):
-        raise ConfigError(f"{file} holds no JSON list, but a {type(modules).__name__}")
     paths = (
         module.get("path")
         for module in modules
@@ -73,6 +66,7 @@ def _pooling_path(config: Path) -> str | None:
     if path is None:
         return None
     if not isinstance(path, str) or {"..", "/"} & set(PurePosixPath(path).parts):
+        file = config.parent / MODULES
         raise ConfigError(f"{file}: path of the pooling is {path!r}; expected a folder below it")
     return path
 
