@@ -20,7 +20,7 @@ import pytest
 from tests.testing import preloaded
 from tests.testing.paths import ROOT
 from tests.testing.processes import Running, running
-from tests.testing.vllm_environments import own_cache
+from tests.testing.vllm_environments import own_cache, paths_without_vllm
 from tests.testing.vllm_releases import (
     EVERY_RELEASE,
     INSTALLED,
@@ -121,11 +121,6 @@ def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
             preloaded.ALSO_FROM: os.pathsep.join(map(str, engine_paths(release))),
         }
     )
-
-
-def paths_without_vllm() -> list[str]:
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [path for path in paths if path and not Path(path, "vllm").is_dir()]
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.testing.paths import ROOT
+
 ROOMS = ["rust/core/src/host", "rust/core/src/host/policy", "rust/python/src/offload"]
 
 
 def modules(room: Path) -> list[str]:
-    """The modules of a folder, the highest first."""
+    """Return the modules of a folder, the highest first."""
     return re.findall(r"^(?:pub(?:\(crate\))? )?mod (\w+);", (room / "mod.rs").read_text(), re.M)
 
 
@@ -25,7 +26,7 @@ def imports(source: str, starts: tuple[str, ...]) -> Iterator[str]:
 
 
 def expanded(use: str) -> Iterator[str]:
-    """The paths of ``a::{b, c::{d}}``, one by one."""
+    """Yield the paths of ``a::{b, c::{d}}`` one by one."""
     head, brace, rest = use.partition("{")
     if not brace:
         yield use

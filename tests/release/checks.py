@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.testing.paths import ROOT
-from tests.testing.vllm_environments import own_cache
+from tests.testing.vllm_environments import own_cache, paths_without_vllm
 from tests.testing.vllm_releases import TRIAL_VARIABLE
 
 from .install import Installed
@@ -123,10 +123,5 @@ def _environment(installed: Installed, folder: Path, *, is_pytest: bool) -> dict
     common = {"VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1", TRIAL_VARIABLE: installed.version}
     if is_pytest:
         return kept | common
-    path = os.pathsep.join([str(installed.code), *_paths_without_vllm()])
+    path = os.pathsep.join([str(installed.code), *paths_without_vllm()])
     return kept | common | own_cache(installed.version) | {"PYTHONPATH": path}
-
-
-def _paths_without_vllm() -> list[str]:
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [path for path in paths if path and not Path(path, "vllm").is_dir()]

@@ -96,12 +96,21 @@ def write_plugins(folder: Path, plugins: dict[str, str]) -> None:
         )
 
 
+def paths_without_vllm() -> list[str]:
+    """Return the folders of PYTHONPATH that hold no vLLM."""
+    return [path for path in _given_paths() if not Path(path, "vllm").is_dir()]
+
+
+def _given_paths() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
 @cache
 def _search_paths() -> dict[str, tuple[str, ...]]:
     """Return for each release the PYTHONPATH under which it is imported. It is this process's path,
     or this path without the folder of this process's vLLM."""
-    given = tuple(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    without_vllm = tuple(path for path in given if not (Path(path) / "vllm").is_dir())
+    given = tuple(_given_paths())
+    without_vllm = tuple(paths_without_vllm())
     found = {_version_under(path): path for path in (without_vllm, given)}
     for release in OLDER:
         folder = older_folder(release)
