@@ -157,7 +157,7 @@ def replacing_class(native: type, stock: Any, in_vllm: Iterable[str] = ()) -> An
 
 
 def _methods_of(*classes: type) -> dict[str, Any]:
-    """Return the attributes that kvoxide's classes define; those of the first class win."""
+    """Return the attributes that kvoxide's classes define. The first class that has one wins."""
     own = [c for cls in classes for c in cls.__mro__ if c.__module__.startswith("kvoxide.")]
     return {
         name: value

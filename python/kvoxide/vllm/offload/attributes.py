@@ -106,8 +106,8 @@ _Changes: Any = type(
 
 
 class _PolicyView(_Changes):  # type: ignore[misc]
-    """Attributes of one of vLLM's policies, as they are when they are asked for. Whoever wants more
-    than to look has vLLM's own manager and policy from then on."""
+    """The attributes of one of vLLM's policies, computed at each access. If a caller changes one,
+    vLLM's own manager and policy replace this one."""
 
     _manager: Any
     _shown: dict[bytes, ChunkStatus]
@@ -188,7 +188,7 @@ def in_rust(keys: Any) -> Any:
 
 
 class KeyPositions(MutableMapping[bytes, int]):
-    """The position of each key of a request; ``boundaries`` are those that vLLM noted itself."""
+    """The position of each key of a request. ``boundaries`` has the positions that vLLM noted."""
 
     def __init__(self, keys: VllmRequestKeys) -> None:
         """Begin without boundaries."""
@@ -299,8 +299,8 @@ class KeysBeingLoaded(MutableSet[bytes]):
 
 
 class AllocatedBlocks:
-    """The ids of blocks, which may be many. It iterates over those that jobs watch alone, for which
-    vLLM looks through all."""
+    """The ids of blocks, which may be many. vLLM iterates over all of them to find the blocks that
+    jobs watch, so iteration yields only these."""
 
     def __init__(self, block_ids: Iterable[int]) -> None:
         """Take the first ids."""
@@ -325,7 +325,7 @@ class AllocatedBlocks:
         self.note(list(block_ids))
 
     def watch(self, block_ids: dict[int, set[int]]) -> None:
-        """Find those among ``block_ids``."""
+        """Keep the allocated ids among ``block_ids`` for iteration."""
         self._watched = self.ids.among(block_ids) if block_ids else []
 
     def __contains__(self, block_id: int) -> bool:
@@ -337,7 +337,7 @@ class AllocatedBlocks:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over those that jobs watch."""
+        """Iterate over the blocks that jobs watch."""
         return iter(self._watched)
 
 

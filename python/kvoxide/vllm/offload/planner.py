@@ -388,7 +388,7 @@ def _runs(
     end: int,
     source_of: Callable[[bytes], Any] | None,
 ) -> Iterator[_Run]:
-    """Yield the ranges that count, those that follow each other in one tier as one."""
+    """Yield the ranges between ``start`` and ``end``. Adjacent ranges of one tier are merged."""
     first, last, tier = start, start, CacheHitSource.HOST
     source: Any = tier
     for low, high, key in ranges:
