@@ -165,7 +165,7 @@ find_supply() {
 }
 
 # Licences, sources and double versions of crates. Vulnerabilities need the network: see
-# docs/dependencies.md.
+# docs/reference/dependencies.md.
 supply_chain() {
     step 'cargo deny'
     local allow=(-A license-not-encountered -A license-exception-not-encountered -A unmatched-skip)

@@ -236,11 +236,11 @@ class KVCacheConfig:
 @final
 class Policy:
     """The blocks that are kept, and the order in which they are allocated again. The values combine
-    freely. docs/policies.md says where they come from and what they do.
+    freely. docs/reference/policies.md says where they come from and what they do.
 
     ``retention``: ``"standard"`` means the values below. ``"adaptive"`` needs no other value and
     takes only ``protected_share``. It gives window tails and states a value, and evicts free blocks
-    in the order that fits the traffic. docs/retention.md describes the mechanism.
+    in the order that fits the traffic. docs/explain/retention.md describes the mechanism.
 
     ``recycle_order``: ``"uncached-first"`` puts released blocks without a hash at the front of the
     free queue. ``"fifo"`` puts all blocks at the back.
@@ -328,8 +328,8 @@ class RequestStatus:
 @final
 class Retention:
     """How long a request asks to keep its blocks, under ``Policy(retention="adaptive")``. The
-    priorities are the ones of TensorRT-LLM's ``KvCacheRetentionConfig``. docs/retention.md explains
-    each.
+    priorities are the ones of TensorRT-LLM's ``KvCacheRetentionConfig``. docs/explain/retention.md
+    explains each.
 
     ``priority`` (0 to 100): blocks of a lower priority are evicted first. Requests without a
     retention have 50. Blocks of priority 0 are evicted before any other cached block. The number of
@@ -502,7 +502,7 @@ class PrefixCacheStats:
 @final
 class RetentionReport:
     """The decisions of adaptive retention since the manager was constructed, and the present state
-    of its blocks. docs/retention.md explains how to read it."""
+    of its blocks. docs/explain/retention.md explains how to read it."""
 
     @property
     def ordering(self) -> Literal["recency", "frequency", "hazard"]:
@@ -555,7 +555,7 @@ class RetentionReport:
     @property
     def default_hit_tokens(self) -> int:
         """An estimate of the prompt tokens that the default policy would have hit.
-        docs/retention.md states its error."""
+        docs/explain/retention.md states its error."""
     @property
     def is_default_hit_a_limit(self) -> bool:
         """Whether the default policy may have hit far less, because states were missing."""
@@ -1241,7 +1241,8 @@ class SimulationResult:
     """Shape (requests in the trace, 4): the same for each request; -1 for a rejected request."""
     bound_hit_tokens: int | None
     """Prompt tokens that a policy which knows the future could hit under this run's schedule, at
-    least ``hit_tokens``. docs/replay.md states the assumptions. None if it was not asked for."""
+    least ``hit_tokens``. docs/reference/replay.md states the assumptions. None if it was not asked
+    for."""
     bound_per_request: NDArray[np.int64] | None
     """Shape (requests in the trace,): the contribution of each request, -1 if it does not count.
     One may hit less so that others hit more, so only the sum is a bound."""

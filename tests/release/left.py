@@ -14,6 +14,12 @@ from .checks import Outcome
 
 ENVIRONMENT = ROOT / "python/kvoxide/vllm/environment"
 FINGERPRINTS = Path(fingerprints.__file__).parent
+PAGES = (
+    ROOT / "README.md",
+    DOCS / "reference/vllm.md",
+    DOCS / "explain/sameness.md",
+    ROOT / "CHANGELOG.md",
+)
 
 
 def is_supported(version: str) -> bool:
@@ -47,7 +53,7 @@ def left_to_do(
         )
     if version not in NAMED:
         yield f"Name the release in {_short(FILE)}: OLDER, or NEWEST or INSTALLED for a new one"
-    for page in (ROOT / "README.md", DOCS / "vllm.md", DOCS / "sameness.md", ROOT / "CHANGELOG.md"):
+    for page in PAGES:
         if version not in page.read_text(encoding="utf-8"):
             yield f"Name the release in {_short(page)}"
 

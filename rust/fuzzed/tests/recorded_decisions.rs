@@ -1,6 +1,6 @@
 //! Recorded decisions: hashes of the results and states of random traffic. The engine that made
 //! them agreed with vLLM's manager over millions of calls. If decisions change, they must agree
-//! with vLLM first (docs/sameness.md). Then `KVOXIDE_RECORD=1 cargo test --test recorded_decisions`
+//! with vLLM first (docs/explain/sameness.md). Then `KVOXIDE_RECORD=1 cargo test --test recorded_decisions`
 //! records them again.
 
 mod traffic;

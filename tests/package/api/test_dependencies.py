@@ -1,5 +1,5 @@
-"""Tests that docs/dependencies.md names exactly kvoxide's dependencies, and which part needs
-each."""
+"""Tests that docs/reference/dependencies.md names exactly kvoxide's dependencies, and which part
+needs each."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 def table(title: str) -> dict[str, set[str]]:
     """Return for each package the parts that need it, from the document."""
-    text = (DOCS / "dependencies.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference/dependencies.md").read_text(encoding="utf-8")
     (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
     found: dict[str, set[str]] = {}
     for line in section.splitlines():

@@ -251,9 +251,9 @@ def _known_code(found: Mapping[str, Any]) -> Check:
 
 
 _OTHER_RELEASE: Final = (
-    "install a vLLM release that this kvoxide supports (docs/vllm.md), or a newer kvoxide; "
-    "kvoxide verify says whether it decides the same all the same, and KVOXIDE_ACCEPT=verified "
-    "takes its word; KVOXIDE=shadow compares while serving"
+    "install a vLLM release that this kvoxide supports (docs/reference/vllm.md), or a newer "
+    "kvoxide; kvoxide verify says whether it decides the same all the same, and "
+    "KVOXIDE_ACCEPT=verified takes its word; KVOXIDE=shadow compares while serving"
 )
 
 

@@ -1,4 +1,4 @@
-//! Checks the engine's invariants, numbered as in docs/architecture.md.
+//! Checks the engine's invariants, numbered as in docs/explain/architecture.md.
 
 use std::collections::HashMap;
 
