@@ -35,6 +35,10 @@ vllm *OPTIONS:
 proof *OPTIONS:
     tests/run.sh proof {{ OPTIONS }}
 
+# The site of docs, in target/site, and the tests of its pages
+docs:
+    tests/run.sh docs
+
 # Instructions of hot paths, and speed compared with vLLM
 speed:
     tests/run.sh speed

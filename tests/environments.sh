@@ -90,6 +90,11 @@ fill_supply() {
     "$1/bin/python" -m pip install --quiet -r tests/requirements-supply.txt
 }
 
+fill_docs() {
+    "$PYTHON" -m venv "$1"
+    "$1/bin/python" -m pip install --quiet -r tests/requirements-docs.txt
+}
+
 fill_browser() {
     tests/browser.sh "$1" "$tools/bin/python"
 }

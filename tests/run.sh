@@ -6,6 +6,7 @@
 #     tests/run.sh package [PYTEST OPTION...]    types, and the package without vLLM
 #     tests/run.sh vllm [PYTEST OPTION...]       the adapter in vLLM, and vLLM's engine
 #     tests/run.sh proof [PYTEST OPTION...]      the same traffic through vLLM's manager and kvoxide's
+#     tests/run.sh docs                          the site of docs, and the tests of its pages
 #     tests/run.sh speed                         instructions of hot paths, and speed compared with vLLM
 #     tests/run.sh quick [PYTEST ARGUMENT...]    all tests that need no vLLM
 #     tests/run.sh [PYTEST ARGUMENT...]          every test; a change has to pass them
@@ -24,7 +25,7 @@ source tests/environments.sh
 
 main() {
     case ${1:-} in
-        lint | core | package | vllm | proof | speed | quick) "$@" ;;
+        lint | core | package | vllm | proof | docs | speed | quick) "$@" ;;
         long) shift; source tests/long.sh; long "$@" ;;
         *) whole "$@" ;;
     esac
@@ -62,6 +63,12 @@ proof() {
     run_pytest_beside_vllm tests/proof "$@"
 }
 
+docs() {
+    build tools
+    build_site
+    run_pytest tests/package/api/test_{docs,style}.py tests/package/test_site.py
+}
+
 speed() {
     build vllm
     measure_speed
@@ -86,6 +93,7 @@ whole() {
     build vllm
     check_types
     end_beside
+    build_site
     find_browser
     if [[ $# -gt 0 ]]; then
         run_pytest_beside_vllm "$@"
@@ -212,9 +220,24 @@ check_types() {
         --allowlist tests/stubtest_allowlist.txt kvoxide._core kvoxide._core_vllm
 }
 
+# Writes target/site. Anything that mkdocs warns of is an error. Nothing comes from the network.
+build_site() {
+    step 'site of docs'
+    local packages
+    packages=$(site_packages "$(cached_venv docs tests/requirements-docs.txt)")
+    NO_MKDOCS_2_WARNING=1 PYTHONPATH=$packages "$venv/bin/python" -m mkdocs build --quiet
+    end_step
+}
+
 # The number of instructions does not depend on other load. So one core counts instructions while
 # another one measures times.
-measure_speed() {
+measure_docs() {
+    build tools
+    build_site
+    run_pytest tests/package/api/test_{docs,style}.py tests/package/test_site.py
+}
+
+speed() {
     start_beside count_instructions
     compare_speed
     end_beside
@@ -227,7 +250,13 @@ count_instructions() {
     end_step
 }
 
-compare_speed() {
+compare_docs() {
+    build tools
+    build_site
+    run_pytest tests/package/api/test_{docs,style}.py tests/package/test_site.py
+}
+
+speed() {
     step 'speed beside vLLM'
     # These bounds are loose and hold under other load. python -m benches.gate has tight bounds, for a
     # machine with a baseline of its own.

@@ -3,15 +3,14 @@
 ``python -m tests.wheel.readme FOLDER`` rewrites FOLDER/README.md, a copy of the checkout.
 """
 
-import re
 import sys
 import tomllib
 from pathlib import Path
 from typing import Final
 
+from tests.testing.markdown import with_links
+
 ROOT: Final = Path(__file__).parents[2]
-_FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-_LINK: Final = re.compile(r"(!?)(\[[^\]]*\])\((?![a-z]+:|#)([^)\s]+)\)")
 
 
 def repository() -> str:
@@ -26,16 +25,12 @@ def version() -> str:
 
 def with_absolute_links(text: str, ref: str) -> str:
     """Return a page of the repository's top folder with links to the files of a tag or branch."""
-    parts = _FENCE.split(text)
-    return "".join(
-        part if part.startswith("```") else _LINK.sub(lambda link: _absolute(link, ref), part)
-        for part in parts
-    )
+    return with_links(text, lambda path, is_image: address(path, ref, is_image=is_image))
 
 
-def _absolute(link: re.Match[str], ref: str) -> str:
-    image, text, path = link.groups()
-    return f"{image}{text}({repository()}/{'raw' if image else 'blob'}/{ref}/{path})"
+def address(path: str, ref: str, *, is_image: bool = False) -> str:
+    """Return the address of a file of the repository in a tag or branch."""
+    return f"{repository()}/{'raw' if is_image else 'blob'}/{ref}/{path}"
 
 
 def _workspace() -> dict[str, object]:

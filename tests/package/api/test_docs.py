@@ -23,6 +23,7 @@ ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.
 PAGES = ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md")
 DOCUMENTS = sorted(page for pattern in PAGES for page in ROOT.glob(pattern))
 SPAN = re.compile(r"`([^`]+)`")
+SITE = sorted((ROOT / "docs").glob("**/*.md"))
 INDEX = ROOT / "docs" / "README.md"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -54,6 +55,12 @@ def test_links(document: Path) -> None:
         target = (document.parent / name).resolve() if name else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("document", SITE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lists_are_nested_by_four_spaces(document: Path) -> None:
+    """GitHub nests by two or three spaces, too; the site then numbers such items on."""
+    assert re.findall(r"^(?: {1,3}| {5,7})(?:[-*]|\d+\.) .*", prose(document), re.MULTILINE) == []
 
 
 def test_the_index_names_every_page() -> None:
