@@ -22,8 +22,8 @@ from typing import TypeVar
 
 import numpy as np
 from kvoxide import BlockHasher, KVCacheConfig, KVCacheManager, Request, RequestStatus
-from kvoxide.bench.clock import collector_paused
-from kvoxide.bench.layouts import LAYOUTS, MILLION, Layout
+from kvoxide.lab.bench.clock import collector_paused
+from kvoxide.lab.bench.layouts import LAYOUTS, MILLION, Layout
 
 CHUNK = 8192
 DECODING = 64

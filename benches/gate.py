@@ -12,8 +12,8 @@ import argparse
 import sys
 from typing import Final
 
-from kvoxide.bench.layouts import LAYOUTS
-from kvoxide.bench.vllm_release import find_vllm
+from kvoxide.lab.bench.layouts import LAYOUTS
+from kvoxide.lab.bench.vllm_release import find_vllm
 
 from . import baseline, counts, ratios
 from .baseline import HOW_TO_RENEW, Section, Values

@@ -15,11 +15,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from kvoxide.bench import traffic
-from kvoxide.bench.clock import Samples, collector_paused, timed
-from kvoxide.bench.layouts import LAYOUTS, MILLION, Layout
-from kvoxide.bench.prompts import make_prompt
-from kvoxide.bench.sides import KVOXIDE, AdapterSide
+from kvoxide.lab.bench import traffic
+from kvoxide.lab.bench.clock import Samples, collector_paused, timed
+from kvoxide.lab.bench.layouts import LAYOUTS, MILLION, Layout
+from kvoxide.lab.bench.prompts import make_prompt
+from kvoxide.lab.bench.sides import KVOXIDE, AdapterSide
 
 CACHE_BYTES = 64 << 20
 ROWS = ("chunk-cold", "chunk-evicting", "look-up", "admit", "free")

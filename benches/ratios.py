@@ -4,8 +4,8 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kvoxide.bench.comparison import Measurement, measure
-from kvoxide.bench.traffic import Effort
+from kvoxide.lab.bench.comparison import Measurement, measure
+from kvoxide.lab.bench.traffic import Effort
 
 from .baseline import Values
 

@@ -6,10 +6,10 @@ Ratios vary between machines and with other load, so these bounds are loose. The
 """
 
 import pytest
-from kvoxide.bench.layouts import LAYOUTS
-from kvoxide.bench.rows import ROWS
-from kvoxide.bench.traffic import Effort
-from kvoxide.bench.vllm_release import find_vllm
+from kvoxide.lab.bench.layouts import LAYOUTS
+from kvoxide.lab.bench.rows import ROWS
+from kvoxide.lab.bench.traffic import Effort
+from kvoxide.lab.bench.vllm_release import find_vllm
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from . import baseline

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvoxide import KVCacheGroupSpec, Policy, Simulation, SimulationResult, Trace
-from kvoxide.replay.input import PRESETS, preset_groups
+from kvoxide.lab.replay.input import PRESETS, preset_groups
 from pytest_benchmark.fixture import BenchmarkFixture
 
 POLICIES = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvoxide.tables import Column, print_table
+from kvoxide.lab.output.tables import Column, print_table
 
 from .baseline import Values
 

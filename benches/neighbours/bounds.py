@@ -3,7 +3,7 @@ every block of the pool was thousands of times slower."""
 
 from typing import Final
 
-from kvoxide.bench.vllm_release import find_vllm
+from kvoxide.lab.bench.vllm_release import find_vllm
 
 from benches.neighbours import queue, tables, views
 from benches.neighbours.rows import Measured, print_rows

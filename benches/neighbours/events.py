@@ -5,11 +5,11 @@ blocks."""
 from collections.abc import Iterator
 from typing import Any
 
-from kvoxide.bench.clock import collector_paused
-from kvoxide.bench.layouts import LAYOUTS, MILLION
-from kvoxide.bench.prompts import Prompt
-from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, StockSide
-from kvoxide.bench.traffic import Effort, Traffic
+from kvoxide.lab.bench.clock import collector_paused
+from kvoxide.lab.bench.layouts import LAYOUTS, MILLION
+from kvoxide.lab.bench.prompts import Prompt
+from kvoxide.lab.bench.sides import KVOXIDE, VLLM, AdapterSide, StockSide
+from kvoxide.lab.bench.traffic import Effort, Traffic
 
 from benches.neighbours.rows import Measured
 

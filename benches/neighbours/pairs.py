@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kvoxide.bench.clock import Samples, collector_paused, timed
-from kvoxide.bench.layouts import LAYOUTS
-from kvoxide.bench.prompts import make_prompt
-from kvoxide.bench.sides import KVOXIDE, VLLM, AdapterSide, StockSide
+from kvoxide.lab.bench.clock import Samples, collector_paused, timed
+from kvoxide.lab.bench.layouts import LAYOUTS
+from kvoxide.lab.bench.prompts import make_prompt
+from kvoxide.lab.bench.sides import KVOXIDE, VLLM, AdapterSide, StockSide
 
 from benches.neighbours.rows import Measured
 

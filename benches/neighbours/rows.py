@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvoxide.tables import Column, print_table
+from kvoxide.lab.output.tables import Column, print_table
 
 
 @dataclass(frozen=True)

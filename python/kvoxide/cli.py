@@ -10,17 +10,25 @@ try:
 except ModuleNotFoundError as error:
     raise SystemExit(f"kvoxide: {error.name} is missing; pip install 'kvoxide[cli]'") from None
 
-COMMANDS = {
-    "bench": "kvoxide.bench.command",
-    "doctor": "kvoxide.vllm.commands",
-    "formats": "kvoxide.replay.cli.formats_command",
-    "experiment": "kvoxide.replay.cli.experiment_command",
-    "plan": "kvoxide.plan.command",
-    "replay": "kvoxide.replay.cli.replay_command",
-    "shadow": "kvoxide.vllm.commands",
-    "verify": "kvoxide.vllm.verify_command",
+SECTIONS = {
+    "For a vLLM server": {
+        "doctor": "kvoxide.server_commands",
+        "shadow": "kvoxide.server_commands",
+    },
+    "Laboratory (needs no server)": {
+        "replay": "kvoxide.lab.replay.cli.replay_command",
+        "experiment": "kvoxide.lab.replay.cli.experiment_command",
+        "formats": "kvoxide.lab.replay.cli.formats_command",
+        "plan": "kvoxide.lab.plan.command",
+        "verify": "kvoxide.lab.verify.command",
+        "bench": "kvoxide.lab.bench.command",
+    },
 }
+"""The module of each command, in the sections and the order of ``kvoxide --help``."""
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
 INTERRUPTED = 130
+# Columns to the left of, and between, the two columns of a list of commands.
+_MARGINS = 6
 
 
 class _Failure(click.ClickException):
@@ -42,6 +50,15 @@ class _Main(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - max(map(len, COMMANDS)) - _MARGINS
+        for title, names in SECTIONS.items():
+            commands = {name: self.get_command(ctx, name) for name in names}
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, it.get_short_help_str(width)) for name, it in commands.items() if it]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.replay.input import read_deployment, read_trace
+from kvoxide.lab.replay.input import read_deployment, read_trace
 
 from tests.testing.traces import replay_json
 

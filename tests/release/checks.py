@@ -40,7 +40,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "verify": Check(
         "kvoxide verify: managers, schedulers and hashers, without a difference",
         lambda _, amounts: (
-            *("kvoxide.vllm.verify", "--seconds", str(amounts.seconds)),
+            *("kvoxide.lab.verify", "--seconds", str(amounts.seconds)),
             *("--seed", str(amounts.seed)),
         ),
     ),

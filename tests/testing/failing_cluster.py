@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from kvoxide.replay.run import Incomplete, Place, Run, progress
-from kvoxide.replay.run.execution.interface import Outcomes
-from kvoxide.replay.run.execution.local import Local
+from kvoxide.lab.replay.run import Incomplete, Place, Run, progress
+from kvoxide.lab.replay.run.execution.interface import Outcomes
+from kvoxide.lab.replay.run.execution.local import Local
 
 MESSAGE = "the cluster <is> gone"
 

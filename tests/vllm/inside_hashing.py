@@ -15,14 +15,14 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
-from kvoxide.vllm.environment import recognise  # noqa: E402
-from kvoxide.vllm.plugin import hashing  # noqa: E402
-from kvoxide.vllm.verify.hashers.drawing import (  # noqa: E402
+from kvoxide.lab.verify.hashers.drawing import (  # noqa: E402
     draw_options,
     draw_token,
     make_image,
     make_request,
 )
+from kvoxide.vllm.environment import recognise  # noqa: E402
+from kvoxide.vllm.plugin import hashing  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
 from vllm.utils import hashing as functions  # noqa: E402
 from vllm.v1.core import kv_cache_utils as utils  # noqa: E402

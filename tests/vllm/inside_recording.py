@@ -20,7 +20,7 @@ from tests.vllm.recorded_world import (
 )
 
 # Import after the plugin.
-from kvoxide.replay.input import read_deployment  # isort: skip
+from kvoxide.lab.replay.input import read_deployment  # isort: skip
 from kvoxide.vllm.environment import releases, settings  # isort: skip
 
 from tests.testing.small_world import window  # isort: skip

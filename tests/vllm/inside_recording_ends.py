@@ -23,7 +23,7 @@ from tests.vllm.recorded_world import (
 )
 
 # Import after the plugin.
-from kvoxide.replay.input import read_trace  # isort: skip
+from kvoxide.lab.replay.input import read_trace  # isort: skip
 from kvoxide.vllm.environment import settings  # isort: skip
 from vllm.v1.request import RequestStatus  # isort: skip
 

@@ -12,6 +12,11 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
+from kvoxide.lab.verify.reference import (  # noqa: E402
+    NotVllmsOwnError,
+    require_vllms_code,
+    require_vllms_manager,
+)
 from kvoxide.vllm.adapter import native_class  # noqa: E402
 from kvoxide.vllm.environment import (  # noqa: E402
     Certificate,
@@ -20,11 +25,6 @@ from kvoxide.vllm.environment import (  # noqa: E402
     certificates,
 )
 from kvoxide.vllm.plugin import UnsupportedError  # noqa: E402
-from kvoxide.vllm.verify.reference import (  # noqa: E402
-    NotVllmsOwnError,
-    require_vllms_code,
-    require_vllms_manager,
-)
 from vllm.utils.hashing import sha256  # noqa: E402
 from vllm.v1.core import kv_cache_manager, kv_cache_utils  # noqa: E402
 

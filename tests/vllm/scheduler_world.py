@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from kvoxide.vllm.verify.schedulers.configuration import make_vllm_config
+from kvoxide.lab.verify.schedulers.configuration import make_vllm_config
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256_cbor

@@ -94,6 +94,19 @@ def test_registering_imports_no_manager(release: str, tmp_path: Path) -> None:
     assert done.stdout.strip().splitlines()[-1] == "False", done.stderr
 
 
+@pytest.mark.parametrize("mode", ["auto", "shadow"])
+def test_servers_import_no_laboratory(mode: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys{CONSTRUCT}construct()\nimport kvoxide.vllm.offload\n"
+        "print([name for name in sys.modules if name.startswith('kvoxide.lab')])"
+    )
+    settings = {"KVOXIDE": mode, "KVOXIDE_RECORD": str(tmp_path / "recording")}
+    done = run(code, {**environment_of(NEWEST, tmp_path), **settings})
+    *_, constructed, laboratory = done.stdout.splitlines()
+    assert constructed.startswith("constructed kvoxide.vllm."), done.stdout + done.stderr
+    assert laboratory == "[]"
+
+
 @pytest.mark.parametrize(
     ("release", "method"), [(NEWEST, "fork"), (NEWEST, "spawn"), (INSTALLED, "fork")]
 )

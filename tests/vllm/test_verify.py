@@ -21,7 +21,7 @@ KVOXIDE = "from kvoxide.cli import main; main(prog_name='kvoxide')"
 
 
 def verify(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return preloaded.run(["-m", "kvoxide.vllm.verify", *arguments], env)
+    return preloaded.run(["-m", "kvoxide.lab.verify", *arguments], env)
 
 
 @pytest.fixture

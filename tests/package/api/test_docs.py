@@ -12,12 +12,12 @@ import click
 import kvoxide
 import pytest
 from kvoxide import KvoxideError
-from kvoxide.model import FAMILIES
-from kvoxide.plan.command import plan
-from kvoxide.plan.target import METRICS
-from kvoxide.replay.cli.replay_command import replay
-from kvoxide.replay.input import KINDS, PRESETS
-from kvoxide.replay.setup import DEFAULT_PRESET
+from kvoxide.lab.model import FAMILIES
+from kvoxide.lab.plan.command import plan
+from kvoxide.lab.plan.target import METRICS
+from kvoxide.lab.replay.cli.replay_command import replay
+from kvoxide.lab.replay.input import KINDS, PRESETS
+from kvoxide.lab.replay.setup import DEFAULT_PRESET
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
 PAGES = ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md")

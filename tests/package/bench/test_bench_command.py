@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from kvoxide.bench import command, vllm_release
-from kvoxide.bench.layouts import LAYOUTS
-from kvoxide.bench.rows import HOST_ROWS, ROWS
-from kvoxide.bench.traffic import Effort
-from kvoxide.bench.vllm_release import UsableVllm, find_vllm
 from kvoxide.cli import main
+from kvoxide.lab.bench import command, vllm_release
+from kvoxide.lab.bench.layouts import LAYOUTS
+from kvoxide.lab.bench.rows import HOST_ROWS, ROWS
+from kvoxide.lab.bench.traffic import Effort
+from kvoxide.lab.bench.vllm_release import UsableVllm, find_vllm
 from kvoxide.vllm.environment import releases
 
 from tests.testing.vllm_releases import NEWEST

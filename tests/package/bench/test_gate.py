@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from kvoxide.bench.comparison import Measurement
-from kvoxide.bench.rows import ROWS
-from kvoxide.bench.traffic import Effort
-from kvoxide.bench.vllm_release import UsableVllm
+from kvoxide.lab.bench.comparison import Measurement
+from kvoxide.lab.bench.rows import ROWS
+from kvoxide.lab.bench.traffic import Effort
+from kvoxide.lab.bench.vllm_release import UsableVllm
 
 from benches import baseline, counts, gate, ratios
 from benches.baseline import Section, Values

@@ -6,13 +6,13 @@ import importlib.util
 import sys
 
 import pytest
-from kvoxide.bench.clock import Samples, collector_paused, timed
-from kvoxide.bench.comparison import Measurement
-from kvoxide.bench.layouts import LAYOUTS, MILLION
-from kvoxide.bench.prompts import make_prompt
-from kvoxide.bench.rows import ROWS
-from kvoxide.bench.sides import BenchError, StandaloneSide
-from kvoxide.bench.traffic import Effort, Traffic
+from kvoxide.lab.bench.clock import Samples, collector_paused, timed
+from kvoxide.lab.bench.comparison import Measurement
+from kvoxide.lab.bench.layouts import LAYOUTS, MILLION
+from kvoxide.lab.bench.prompts import make_prompt
+from kvoxide.lab.bench.rows import ROWS
+from kvoxide.lab.bench.sides import BenchError, StandaloneSide
+from kvoxide.lab.bench.traffic import Effort, Traffic
 
 from benches import memory
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kvoxide import ConfigError
-from kvoxide.model import Deployment, plan_model
+from kvoxide.lab.model import Deployment, plan_model
 
 from .test_plan import COMPRESSED, LLAMA, MODEL_OPT, SCHEME, write
 

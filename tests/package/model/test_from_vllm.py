@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from kvoxide import ConfigError, UnsupportedGroupError
-from kvoxide.model import Deployment, read_model
-from kvoxide.model.from_vllm import NotAskedError, VllmPlan, asking
-from kvoxide.model.from_vllm.process import judged
-from kvoxide.model.release import RELEASE
+from kvoxide.lab.model import Deployment, read_model
+from kvoxide.lab.model.from_vllm import NotAskedError, VllmPlan, asking
+from kvoxide.lab.model.from_vllm.process import judged
+from kvoxide.lab.model.release import RELEASE
 
 from tests.testing.traces import kvoxide, line, prompt, succeed, write_trace
 
@@ -154,7 +154,7 @@ def test_inability_to_load_class_is_no_refusal(reason: str, cause: str, failed: 
 def test_a_vllm_that_cannot_be_asked(
     tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvoxide.model.reader.is_installed", lambda: True)
+    monkeypatch.setattr("kvoxide.lab.model.reader.is_installed", lambda: True)
     asked.answer = {"failed": "ImportError: libcuda"}
     folder = write(tmp_path / "llama", LLAMA)
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_files_are_checked_before_vllm_reads_them(tmp_path: Path, asked: Asked) 
 def test_without_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("asking", "reader"):
         part = "from_vllm.asking" if name == "asking" else name
-        monkeypatch.setattr(f"kvoxide.model.{part}.is_installed", lambda: False)
+        monkeypatch.setattr(f"kvoxide.lab.model.{part}.is_installed", lambda: False)
     folder = write(tmp_path / "llama", LLAMA)
     assert read_model(folder).asked == ""
     with pytest.raises(NotAskedError, match="vLLM is not installed here"):

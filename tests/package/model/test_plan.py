@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kvoxide import ConfigError, KVCacheManager
-from kvoxide.model import Deployment, ModelPlan, plan_model
+from kvoxide.lab.model import Deployment, ModelPlan, plan_model
 
 GIB = 2**30
 # A token of a layer takes 2 * 2 heads * 64 elements * 2 bytes = 512 bytes, and 16 tokens take 8

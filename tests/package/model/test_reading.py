@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from kvoxide import ConfigError
-from kvoxide.model import ModelPlan, UnknownModelError, plan_model
-from kvoxide.model.folder_kinds import require_folder
+from kvoxide.lab.model import ModelPlan, UnknownModelError, plan_model
+from kvoxide.lab.model.folder_kinds import require_folder
 
 from .test_plan import LLAMA, plan, write
 
@@ -357,9 +357,9 @@ def test_an_encoder_switches_prefix_caching_off_or_is_refused(tmp_path: Path) ->
 def test_an_unknown_precision_is_named_the_same_without_torch(tmp_path: Path) -> None:
     write(tmp_path, {**LLAMA, "dtype": "bf16"})
     code = (
-        "import sys, kvoxide, kvoxide.model\n"
+        "import sys, kvoxide, kvoxide.lab.model\n"
         "sys.modules['torch'] = None\n"
-        "try: kvoxide.model.plan_model(sys.argv[1])\n"
+        "try: kvoxide.lab.model.plan_model(sys.argv[1])\n"
         "except kvoxide.ConfigError as error: print(error)"
     )
     assert "dtype is 'bf16', which is no precision of PyTorch such as" in run(code, tmp_path)
@@ -368,9 +368,9 @@ def test_an_unknown_precision_is_named_the_same_without_torch(tmp_path: Path) ->
 def test_transformers_is_imported_when_a_model_is_read(tmp_path: Path) -> None:
     write(tmp_path, LLAMA)
     code = (
-        "import sys, kvoxide.cli, kvoxide.replay, kvoxide.model\n"
+        "import sys, kvoxide.cli, kvoxide.lab.replay, kvoxide.lab.model\n"
         "early = 'transformers' in sys.modules\n"
-        "plan = kvoxide.model.plan_model(sys.argv[1])\n"
+        "plan = kvoxide.lab.model.plan_model(sys.argv[1])\n"
         "print(early, 'transformers' in sys.modules, plan.block_bytes)"
     )
     # Transformers itself prints nothing.
@@ -380,9 +380,9 @@ def test_transformers_is_imported_when_a_model_is_read(tmp_path: Path) -> None:
 def test_without_transformers_the_error_names_the_extra(tmp_path: Path) -> None:
     write(tmp_path, LLAMA)
     code = (
-        "import sys, kvoxide, kvoxide.model\n"
+        "import sys, kvoxide, kvoxide.lab.model\n"
         "sys.modules['transformers'] = None\n"
-        "try: kvoxide.model.plan_model(sys.argv[1])\n"
+        "try: kvoxide.lab.model.plan_model(sys.argv[1])\n"
         "except kvoxide.ConfigError as error: print(error)"
     )
     assert "It needs Transformers: pip install 'kvoxide[cli]'" in run(code, tmp_path)

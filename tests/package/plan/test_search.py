@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from kvoxide._core import SimulationResult, Trace
-from kvoxide.plan.candidate import Candidate, candidates
-from kvoxide.plan.search import Found, Search, search_cheapest
-from kvoxide.plan.spare_capacity import has_spare_capacity
-from kvoxide.plan.target import parse_targets
-from kvoxide.plan.verdict import cheapest, ranked
-from kvoxide.replay.input import parse_groups, parse_policy
-from kvoxide.replay.run import Incomplete, Run, SharedTrace, Workload
-from kvoxide.replay.run.execution.interface import Outcomes
-from kvoxide.replay.run.execution.local import Local
-from kvoxide.replay.serving import parse_router
-from kvoxide.replay.setup import TimeOptions
+from kvoxide.lab.plan.candidate import Candidate, candidates
+from kvoxide.lab.plan.search import Found, Search, search_cheapest
+from kvoxide.lab.plan.spare_capacity import has_spare_capacity
+from kvoxide.lab.plan.target import parse_targets
+from kvoxide.lab.plan.verdict import cheapest, ranked
+from kvoxide.lab.replay.input import parse_groups, parse_policy
+from kvoxide.lab.replay.run import Incomplete, Run, SharedTrace, Workload
+from kvoxide.lab.replay.run.execution.interface import Outcomes
+from kvoxide.lab.replay.run.execution.local import Local
+from kvoxide.lab.replay.serving import parse_router
+from kvoxide.lab.replay.setup import TimeOptions
 
 from tests.testing.traces import prompt
 

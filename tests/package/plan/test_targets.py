@@ -2,7 +2,7 @@
 
 import pytest
 from kvoxide._core import ConfigError, KVCacheGroupSpec, Serving, Simulation, Trace
-from kvoxide.plan.target import METRICS, Target, parse_target, parse_targets
+from kvoxide.lab.plan.target import METRICS, Target, parse_target, parse_targets
 
 from tests.testing.traces import prompt
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.plan.target import parse_target
-from kvoxide.plan.uncertainty import Uncertainty
+from kvoxide.lab.plan.target import parse_target
+from kvoxide.lab.plan.uncertainty import Uncertainty
 
 from tests.package.replay.test_replay_recordings import QWEN, TURNS, write
 from tests.testing.traces import kvoxide

@@ -274,14 +274,13 @@ def test_a_folder_that_cannot_be_written_is_told(
 
 @pytest.mark.parametrize(("kind", "ok"), [("full_attention", True), ("mamba", False)])
 def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
-    kind: str, ok: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kind: str, ok: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified = {"calls": 4_321, "kinds": ["full_attention", "rswa"]}
     found = {**GOOD, "differences": ["f has changed"], "verified": verified}
     monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: found)
     group = ModelGroup(kind, 2, "NewForCausalLM")
-    monkeypatch.setattr(doctor, "read_model_groups", lambda model, ask: ModelGroups((group,)))
-    diagnosis = doctor.diagnose(tmp_path)
+    diagnosis = doctor.diagnose(ModelGroups((group,)))
     (told,) = [check.found for check in diagnosis.checks if "verified with" in check.found]
     assert told == (
         "verified with 4321 calls, not a known release; for groups of full_attention, rswa"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.replay.input import read_deployment, read_trace
-from kvoxide.replay.input.trace_file import TraceFileError
+from kvoxide.lab.replay.input import read_deployment, read_trace
+from kvoxide.lab.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import kvoxide, replay_json, succeed
 from tests.testing.vllm_releases import NEWEST

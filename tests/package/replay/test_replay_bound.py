@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvoxide._core import KVCacheGroupSpec, Policy, Simulation, Trace
-from kvoxide.replay.input import parse_groups, parse_policy, read_trace
-from kvoxide.replay.results import comparison_hit_shares, draw_hit_shares, draw_trace
-from kvoxide.replay.results.outcome_records import LOSSES
-from kvoxide.replay.run import Comparison, Settings, compare
+from kvoxide.lab.replay.input import parse_groups, parse_policy, read_trace
+from kvoxide.lab.replay.results import comparison_hit_shares, draw_hit_shares, draw_trace
+from kvoxide.lab.replay.results.outcome_records import LOSSES
+from kvoxide.lab.replay.run import Comparison, Settings, compare
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 

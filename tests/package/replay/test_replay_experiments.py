@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from kvoxide.replay.cli import experiment_command
-from kvoxide.replay.input import parse_groups, parse_policy
-from kvoxide.replay.results import experiment_rows, experiment_shares
-from kvoxide.replay.run import Experiment, LongContexts, Prefixes, plan_experiment
-from kvoxide.replay.run.execution.interface import execute
-from kvoxide.replay.run.execution.local import Local
-from kvoxide.replay.run.experiments import reserved_blocks
+from kvoxide.lab.replay.cli import experiment_command
+from kvoxide.lab.replay.input import parse_groups, parse_policy
+from kvoxide.lab.replay.results import experiment_rows, experiment_shares
+from kvoxide.lab.replay.run import Experiment, LongContexts, Prefixes, plan_experiment
+from kvoxide.lab.replay.run.execution.interface import execute
+from kvoxide.lab.replay.run.execution.local import Local
+from kvoxide.lab.replay.run.experiments import reserved_blocks
 
 from tests.testing.failing_cluster import MESSAGE, fail_after
 from tests.testing.traces import kvoxide, succeed

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from kvoxide import KVCacheGroupSpec, Serving, Simulation, Trace
-from kvoxide.replay.input import read_trace
-from kvoxide.replay.input.trace_file import TraceFileError
+from kvoxide.lab.replay.input import read_trace
+from kvoxide.lab.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import succeed, write_trace
 

@@ -2,7 +2,7 @@
 
 import pytest
 from kvoxide._core import ConfigError, KVCacheGroupSpec, UnsupportedGroupError
-from kvoxide.replay.input import PRESETS, parse_groups, preset_groups
+from kvoxide.lab.replay.input import PRESETS, parse_groups, preset_groups
 
 Shown = tuple[str, int, int | None, int | None]
 

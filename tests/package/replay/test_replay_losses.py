@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kvoxide import KVCacheGroupSpec, Policy, Simulation, SimulationResult, Trace
-from kvoxide.replay.input import PRESETS, SAMPLE, parse_policy, preset_groups, read_trace
-from kvoxide.replay.results.outcome_records import LOSSES, RETENTION_COLUMNS
+from kvoxide.lab.replay.input import PRESETS, SAMPLE, parse_policy, preset_groups, read_trace
+from kvoxide.lab.replay.results.outcome_records import LOSSES, RETENTION_COLUMNS
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from kvoxide.replay.input import PRESETS, groups_text, parse_groups
+from kvoxide.lab.replay.input import PRESETS, groups_text, parse_groups
 
 from tests.testing.pages import replay_page
 from tests.testing.traces import kvoxide, line, prompt, replay_json, succeed, write_trace

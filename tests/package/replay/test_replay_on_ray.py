@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import ray
 from kvoxide._core import ConfigError, Trace
-from kvoxide.replay.input import parse_groups, parse_policy
-from kvoxide.replay.run import Place, Run, SharedTrace, Workload, executor_at
-from kvoxide.replay.run.execution import cluster
-from kvoxide.replay.run.execution.interface import execute
-from kvoxide.replay.run.planning import plan_runs
+from kvoxide.lab.replay.input import parse_groups, parse_policy
+from kvoxide.lab.replay.run import Place, Run, SharedTrace, Workload, executor_at
+from kvoxide.lab.replay.run.execution import cluster
+from kvoxide.lab.replay.run.execution.interface import execute
+from kvoxide.lab.replay.run.planning import plan_runs
 from ray.cluster_utils import Cluster
 
 from tests.testing.pages import PageText
@@ -31,7 +31,7 @@ SIZES = [100 + 25 * number for number in range(20)]
 # The command, which notices sooner that a cluster is gone, and tells when a run has ended.
 PATCHED_COMMAND = f"""
 import os, pathlib
-from kvoxide.replay.run.execution import cluster, on_ray
+from kvoxide.lab.replay.run.execution import cluster, on_ray
 
 def count_finished(tasks, at, count=on_ray._Tasks._count_finished):
     count(tasks, at)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kvoxide import Trace
-from kvoxide.replay.input import read_trace
-from kvoxide.replay.input.trace_file import TraceFileError
+from kvoxide.lab.replay.input import read_trace
+from kvoxide.lab.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import write_trace
 

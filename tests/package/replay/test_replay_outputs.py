@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from kvoxide.replay.results import check_distinct, replacing
-from kvoxide.replay.results.output_files import OutputError, check_writable
+from kvoxide.lab.output.files import OutputError, check_distinct, check_writable, replacing
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

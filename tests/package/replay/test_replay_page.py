@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvoxide.replay.results import colours
+from kvoxide.lab.output import colours
 
 from tests.testing.failing_cluster import MESSAGE, fail_after
 from tests.testing.pages import PageText, replay_page, traces_of

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvoxide.replay.input import parse_groups, parse_policy, read_trace
-from kvoxide.replay.page import figures
-from kvoxide.replay.results import draw_trace
-from kvoxide.replay.run import Outcome, Settings, compare
+from kvoxide.lab.replay.input import parse_groups, parse_policy, read_trace
+from kvoxide.lab.replay.page import figures
+from kvoxide.lab.replay.results import draw_trace
+from kvoxide.lab.replay.run import Outcome, Settings, compare
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex
 

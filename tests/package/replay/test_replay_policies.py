@@ -2,7 +2,7 @@
 
 import pytest
 from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
-from kvoxide.replay.input import check_names_differ, parse_policy
+from kvoxide.lab.replay.input import check_names_differ, parse_policy
 
 Shown = tuple[str, int | None, int | None]
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 from kvoxide import KVCacheGroupSpec, Simulation
-from kvoxide.replay.input import read_trace
-from kvoxide.replay.input.trace_file import TraceFileError
+from kvoxide.lab.replay.input import read_trace
+from kvoxide.lab.replay.input.trace_file import TraceFileError
 
 from tests.testing.traces import line, mooncake_line, write_trace
 

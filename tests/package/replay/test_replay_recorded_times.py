@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvoxide.replay.serving.step_fit import MIN_STEPS
+from kvoxide.lab.replay.serving.step_fit import MIN_STEPS
 
 from tests.testing.paths import ROOT
 from tests.testing.traces import kvoxide, replay_json, succeed

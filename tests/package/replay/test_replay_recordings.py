@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kvoxide._core import TraceError
-from kvoxide.replay.input import read_deployment, read_steps, read_trace
-from kvoxide.replay.input.trace_file import TraceFileError
+from kvoxide.lab.replay.input import read_deployment, read_steps, read_trace
+from kvoxide.lab.replay.input.trace_file import TraceFileError
 
 from tests.testing.pages import replay_page
 from tests.testing.paths import ROOT

@@ -7,11 +7,11 @@ from typing import NoReturn
 
 import pytest
 from kvoxide._core import ConfigError, Trace
-from kvoxide.replay.input import parse_groups, parse_policy
-from kvoxide.replay.run import SharedTrace, Workload, check_run
-from kvoxide.replay.run.execution.interface import execute
-from kvoxide.replay.run.execution.local import Local
-from kvoxide.replay.run.planning import plan_runs
+from kvoxide.lab.replay.input import parse_groups, parse_policy
+from kvoxide.lab.replay.run import SharedTrace, Workload, check_run
+from kvoxide.lab.replay.run.execution.interface import execute
+from kvoxide.lab.replay.run.execution.local import Local
+from kvoxide.lab.replay.run.planning import plan_runs
 
 from tests.testing.traces import prompt
 

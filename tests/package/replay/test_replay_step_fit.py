@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvoxide._core import ConfigError, StepTime
-from kvoxide.replay.input import read_steps
-from kvoxide.replay.serving import parse_step_time
-from kvoxide.replay.serving.step_fit import MIN_STEPS, fit_step_time
+from kvoxide.lab.replay.input import read_steps
+from kvoxide.lab.replay.serving import parse_step_time
+from kvoxide.lab.replay.serving.step_fit import MIN_STEPS, fit_step_time
 from numpy.typing import NDArray
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from kvoxide.replay.run.progress import RateColumn
+from kvoxide.lab.replay.run.progress import RateColumn
 from rich.progress import Progress
 
 from tests.testing.traces import COMMAND, line, prompt

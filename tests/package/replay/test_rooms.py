@@ -1,4 +1,4 @@
-"""The packages in ``kvoxide.replay`` are rooms: they import downwards, and through doors only."""
+"""Packages in ``kvoxide.lab.replay`` are rooms: they import downwards, and through doors only."""
 
 import ast
 import functools
@@ -11,8 +11,8 @@ import pytest
 from tests.testing.paths import ROOT
 
 SOURCES = ROOT / "python"
-PACKAGE = "kvoxide.replay"
-FOLDER = SOURCES / "kvoxide" / "replay"
+PACKAGE = "kvoxide.lab.replay"
+FOLDER = SOURCES / "kvoxide" / "lab" / "replay"
 # From the top to the bottom, each with the rooms that it imports from.
 ARROWS = {
     "cli": {"page", "results", "run", "setup", "input"},
@@ -25,7 +25,7 @@ ARROWS = {
 }
 ROOMS = tuple(ARROWS)
 # Modules that import from a room, counted once for each room.
-MOST_IMPORTERS = 58
+MOST_IMPORTERS = 55
 MOST_LINES = 450
 
 
@@ -133,16 +133,16 @@ def test_modules_are_short() -> None:
 @pytest.mark.parametrize(
     ("source", "is_past"),
     [
-        ("from kvoxide.replay.input import read_trace", False),
-        ("from kvoxide.replay.input.reader import read_trace", True),
-        ("from kvoxide.replay.input import reader", True),
-        ("from kvoxide.replay.input import recording", True),
-        ("import kvoxide.replay.input.reader", True),
+        ("from kvoxide.lab.replay.input import read_trace", False),
+        ("from kvoxide.lab.replay.input.reader import read_trace", True),
+        ("from kvoxide.lab.replay.input import reader", True),
+        ("from kvoxide.lab.replay.input import recording", True),
+        ("import kvoxide.lab.replay.input.reader", True),
         ("from ..input.reader import read_trace", True),
         ("from ..input import read_trace", False),
-        ("def late():\n    from kvoxide.replay.input.reader import read_trace", True),
-        ("from kvoxide.replay.run.bound import clairvoyant_outcomes", False),
-        ("from kvoxide.tables import Table", False),
+        ("def late():\n    from kvoxide.lab.replay.input.reader import read_trace", True),
+        ("from kvoxide.lab.replay.run.bound import clairvoyant_outcomes", False),
+        ("from kvoxide.lab.output.tables import Table", False),
     ],
 )
 def test_an_import_past_a_door_is_found(source: str, is_past: bool) -> None:

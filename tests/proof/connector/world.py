@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from kvoxide.lab.verify.schedulers.side import NoGrammar
 from kvoxide.vllm.adapter.manager import KVCacheManager as KvoxideManager
 from kvoxide.vllm.environment import settings
 from kvoxide.vllm.offload import connector_class, native_class
 from kvoxide.vllm.plugin.hashing import native_hasher
-from kvoxide.vllm.verify.schedulers.side import NoGrammar
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import offloading_connector
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kvoxide.vllm.verify.suite import HarnessError
-from kvoxide.vllm.verify.verification import Verification
+from kvoxide.lab.verify.suite import HarnessError
+from kvoxide.lab.verify.verification import Verification
 
 from ..connector.comparison import Comparison, Difference
 from ..connector.scenario import Scenario

@@ -5,12 +5,12 @@ import pytest
 
 from ..sameness import vllm_required  # isort: skip
 
-from kvoxide.vllm.verify.managers.runner import Sides, play_random
-from kvoxide.vllm.verify.managers.scenarios import FAMILIES
-from kvoxide.vllm.verify.managers.sides import VllmDriver
-from kvoxide.vllm.verify.schedulers.suite import Schedulers
-from kvoxide.vllm.verify.suite import FirstDifference
-from kvoxide.vllm.verify.verification import SUITES, Verification
+from kvoxide.lab.verify.managers.runner import Sides, play_random
+from kvoxide.lab.verify.managers.scenarios import FAMILIES
+from kvoxide.lab.verify.managers.sides import VllmDriver
+from kvoxide.lab.verify.schedulers.suite import Schedulers
+from kvoxide.lab.verify.suite import FirstDifference
+from kvoxide.lab.verify.verification import SUITES, Verification
 
 from .faults import FAULTS
 

@@ -8,9 +8,9 @@ import pytest
 
 from ..sameness import vllm_required  # isort: skip
 
-from kvoxide.vllm.verify import __main__ as process
-from kvoxide.vllm.verify.suite import HarnessError
-from kvoxide.vllm.verify.verification import Verification
+from kvoxide.lab.verify import __main__ as process
+from kvoxide.lab.verify.suite import HarnessError
+from kvoxide.lab.verify.verification import Verification
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kvoxide.lab.verify.managers.driver import NewRequest
+from kvoxide.lab.verify.managers.prompts import PromptFamily, Segment, Segments, tokens_of
+from kvoxide.lab.verify.managers.scenarios import DEFAULT_FAMILIES
+from kvoxide.lab.verify.schedulers import side as side_module
+from kvoxide.lab.verify.schedulers.configuration import make_vllm_config
+from kvoxide.lab.verify.schedulers.plan import Plan, random_plan
+from kvoxide.lab.verify.schedulers.side import MANAGERS, Side
+from kvoxide.lab.verify.schedulers.worker import Worker, num_drafts_of
 from kvoxide.vllm.environment.settings import Settings, using
 from kvoxide.vllm.recording import take_over
-from kvoxide.vllm.verify.managers.driver import NewRequest
-from kvoxide.vllm.verify.managers.prompts import PromptFamily, Segment, Segments, tokens_of
-from kvoxide.vllm.verify.managers.scenarios import DEFAULT_FAMILIES
-from kvoxide.vllm.verify.schedulers import side as side_module
-from kvoxide.vllm.verify.schedulers.configuration import make_vllm_config
-from kvoxide.vllm.verify.schedulers.plan import Plan, random_plan
-from kvoxide.vllm.verify.schedulers.side import MANAGERS, Side
-from kvoxide.vllm.verify.schedulers.worker import Worker, num_drafts_of
 from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.request import RequestStatus
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import kvoxide
-from kvoxide.replay.input import DEFAULT_POLICY
+from kvoxide.lab.replay.input import DEFAULT_POLICY
 
 from . import sweep
 from .cells import PERCENTS, PRESETS, Half, Traffics, Whole, chosen

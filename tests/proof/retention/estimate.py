@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvoxide.replay.input import DEFAULT_POLICY, preset_groups
+from kvoxide.lab.replay.input import DEFAULT_POLICY, preset_groups
 
 from .cells import PERCENTS, PRESETS, Half, chosen, has_room, pool_size
 from .judge import ADAPTIVE, play, unlimited_blocks

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from kvoxide._core import Policy, Serving, Simulation, SimulationResult, StepTime, Trace
-from kvoxide.replay.input import DEFAULT_POLICY, UNLIMITED, Groups, parse_policy, preset_groups
+from kvoxide.lab.replay.input import DEFAULT_POLICY, UNLIMITED, Groups, parse_policy, preset_groups
 
 from .cells import PERCENTS, Traffics, Whole, has_room, pool_size
 from .known import KnownResults, Played, build_digest

@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from kvoxide.replay.input import DEFAULT_POLICY
+from kvoxide.lab.replay.input import DEFAULT_POLICY
 
 from .judge import ADAPTIVE, Cell
 

@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 from kvoxide._core import Trace
-from kvoxide.replay.input import preset_groups
+from kvoxide.lab.replay.input import preset_groups
 
 from .cells import PRESETS
 from .clients import CLIENT, HABITS, Beside, Habit

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kvoxide._core import Policy
-from kvoxide.replay.input import Groups
+from kvoxide.lab.replay.input import Groups
 
 from tests.proof.retention import judge as judge_module
 from tests.proof.retention.cells import PERCENTS, Half, Traffics, Whole, chosen, has_room

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvoxide.replay.input import DEFAULT_POLICY, UNLIMITED
+from kvoxide.lab.replay.input import DEFAULT_POLICY, UNLIMITED
 
 from .judge import ADAPTIVE, Cell
 

@@ -6,10 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from kvoxide.vllm.environment.releases import installed_version
-from kvoxide.vllm.verify.managers.coverage import Coverage
-from kvoxide.vllm.verify.managers.driver import MakeDriver
-from kvoxide.vllm.verify.managers.runner import (
+from kvoxide.lab.verify.managers.coverage import Coverage
+from kvoxide.lab.verify.managers.driver import MakeDriver
+from kvoxide.lab.verify.managers.runner import (
     CALLS_PER_SCENARIO,
     DifferenceFound,
     Reproduction,
@@ -18,9 +17,10 @@ from kvoxide.vllm.verify.managers.runner import (
     play_recorded,
     recording_from_json,
 )
-from kvoxide.vllm.verify.managers.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
-from kvoxide.vllm.verify.managers.shrink import shrink
-from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
+from kvoxide.lab.verify.managers.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
+from kvoxide.lab.verify.managers.shrink import shrink
+from kvoxide.lab.verify.managers.sides import AdapterDriver, VllmDriver
+from kvoxide.vllm.environment.releases import installed_version
 
 from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 

@@ -10,9 +10,9 @@ from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 
-from kvoxide.vllm.verify.managers.driver import NewRequest
-from kvoxide.vllm.verify.managers.scenarios import Scenario
-from kvoxide.vllm.verify.managers.sides import VllmDriver
+from kvoxide.lab.verify.managers.driver import NewRequest
+from kvoxide.lab.verify.managers.scenarios import Scenario
+from kvoxide.lab.verify.managers.sides import VllmDriver
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request

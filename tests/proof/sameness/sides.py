@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 from kvoxide import _core
-from kvoxide.vllm.verify.managers.driver import (
+from kvoxide.lab.verify.managers.driver import (
     BlockIds,
     Demand,
     Event,
@@ -18,8 +18,8 @@ from kvoxide.vllm.verify.managers.driver import (
     NewRequest,
     PoolState,
 )
-from kvoxide.vllm.verify.managers.scenarios import Group, Scenario
-from kvoxide.vllm.verify.managers.sides import AdapterDriver, CommonDriver
+from kvoxide.lab.verify.managers.scenarios import Group, Scenario
+from kvoxide.lab.verify.managers.sides import AdapterDriver, CommonDriver
 
 
 class KvoxideDriver(CommonDriver):

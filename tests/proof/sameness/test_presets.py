@@ -2,7 +2,7 @@
 creates for them."""
 
 import pytest
-from kvoxide.replay.input import preset_groups
+from kvoxide.lab.replay.input import preset_groups
 
 from . import vllm_required
 from .state_models import MODELS, block_size, vllm_groups

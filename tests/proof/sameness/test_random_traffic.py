@@ -9,10 +9,10 @@ import pytest
 
 from . import vllm_required  # isort: skip
 
-from kvoxide.vllm.verify.managers.driver import Driver
-from kvoxide.vllm.verify.managers.operations.requests import Admit, Submit
-from kvoxide.vllm.verify.managers.prompts import Segment
-from kvoxide.vllm.verify.managers.runner import (
+from kvoxide.lab.verify.managers.driver import Driver
+from kvoxide.lab.verify.managers.operations.requests import Admit, Submit
+from kvoxide.lab.verify.managers.prompts import Segment
+from kvoxide.lab.verify.managers.runner import (
     DifferenceFound,
     Reproduction,
     Sides,
@@ -20,16 +20,16 @@ from kvoxide.vllm.verify.managers.runner import (
     play_recorded,
     recording_from_json,
 )
-from kvoxide.vllm.verify.managers.scenarios import (
+from kvoxide.lab.verify.managers.scenarios import (
     DEFAULT_FAMILIES,
     FAMILIES,
     Group,
     Scenario,
     random_scenario,
 )
-from kvoxide.vllm.verify.managers.shrink import shrink
-from kvoxide.vllm.verify.managers.sides import AdapterDriver, VllmDriver
-from kvoxide.vllm.verify.managers.world import World
+from kvoxide.lab.verify.managers.shrink import shrink
+from kvoxide.lab.verify.managers.sides import AdapterDriver, VllmDriver
+from kvoxide.lab.verify.managers.world import World
 
 from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 

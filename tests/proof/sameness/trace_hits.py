@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kvoxide.lab.verify.managers.scenarios import Group, Scenario
 from kvoxide.vllm.environment.releases import installed_version
-from kvoxide.vllm.verify.managers.scenarios import Group, Scenario
 
 from .mooncake import SequentialRun, trace_lines, trace_path
 

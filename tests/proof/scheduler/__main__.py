@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from kvoxide.lab.verify.managers.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
+from kvoxide.lab.verify.schedulers.comparison import Comparison, Difference, Ended
+from kvoxide.lab.verify.schedulers.plan import random_plan
 from kvoxide.vllm.environment.releases import installed_version
-from kvoxide.vllm.verify.managers.scenarios import DEFAULT_FAMILIES, EVERY_FAMILY, FAMILIES
-from kvoxide.vllm.verify.schedulers.comparison import Comparison, Difference, Ended
-from kvoxide.vllm.verify.schedulers.plan import random_plan
 
 STEPS_PER_PLAN = 300
 

@@ -1,7 +1,7 @@
 """Tests that vLLM's scheduler decides the same over kvoxide's manager as over vLLM's own."""
 
 import pytest
-from kvoxide.vllm.verify.managers.scenarios import FAMILIES
+from kvoxide.lab.verify.managers.scenarios import FAMILIES
 
 from ..sameness import vllm_required
 from .__main__ import run

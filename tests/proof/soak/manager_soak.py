@@ -16,7 +16,7 @@ os.environ["KVOXIDE"] = "require"
 
 import kvoxide
 import vllm
-from kvoxide.bench.clock import collector_paused
+from kvoxide.lab.bench.clock import collector_paused
 
 from .layouts import LAYOUTS, Layout
 from .memory import Soak

@@ -2,6 +2,6 @@
 blocks.
 
 ``configs`` are configurations with published sizes. ``asking`` lets vLLM build each model as
-``kvoxide.model.from_vllm`` does, and plan its cache. ``python -m tests.vllm.models`` records its
-answers.
+``kvoxide.lab.model.from_vllm`` does, and plan its cache. ``python -m tests.vllm.models`` records
+its answers.
 """

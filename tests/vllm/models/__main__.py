@@ -10,8 +10,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from kvoxide.model import GPUS
-from kvoxide.model.from_vllm import stand_in
+from kvoxide.lab.model import GPUS
+from kvoxide.lab.model.from_vllm import stand_in
 
 from tests.testing.vllm_releases import NEWEST
 

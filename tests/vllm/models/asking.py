@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from kvoxide.model.from_vllm import building, planning
+from kvoxide.lab.model.from_vllm import building, planning
 
 from .cases import MAX_BATCHED_TOKENS, MEMORIES, Case
 

@@ -82,7 +82,7 @@ class Case:
 
     @property
     def served(self) -> dict[str, Any]:
-        """The arguments of :class:`kvoxide.model.Deployment`."""
+        """The arguments of :class:`kvoxide.lab.model.Deployment`."""
         return {name: value for name, value in asdict(self).items() if name != "model"}
 
 

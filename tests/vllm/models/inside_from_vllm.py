@@ -1,5 +1,5 @@
-"""Prints what :func:`kvoxide.model.from_vllm.ask_vllm` returns for configurations, a line each, and
-how many seconds it took: ``inside_from_vllm NUM_NEW CONFIG...``.
+"""Prints what :func:`kvoxide.lab.model.from_vllm.ask_vllm` returns for configurations, a line each,
+and how many seconds it took: ``inside_from_vllm NUM_NEW CONFIG...``.
 
 New processes ask the first ``NUM_NEW``. The other processes find third-party modules imported.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kvoxide import ConfigError
-from kvoxide.model import Deployment
-from kvoxide.model.from_vllm import ask_vllm, asking
+from kvoxide.lab.model import Deployment
+from kvoxide.lab.model.from_vllm import ask_vllm, asking
 
 from tests.testing import preloaded
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from kvoxide import ConfigError, KVCacheManager
-from kvoxide.model import Deployment, ModelPlan, plan_model
-from kvoxide.model.memory import request_blocks
+from kvoxide.lab.model import Deployment, ModelPlan, plan_model
+from kvoxide.lab.model.memory import request_blocks
 
 from .cases import MAX_BATCHED_TOKENS, MEMORIES
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kvoxide import ConfigError
-from kvoxide.model import FAMILIES
-from kvoxide.model.config import read_config
+from kvoxide.lab.model import FAMILIES
+from kvoxide.lab.model.config import read_config
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of

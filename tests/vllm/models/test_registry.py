@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from kvoxide.model import FAMILIES
+from kvoxide.lab.model import FAMILIES
 
 from tests.testing import preloaded
 from tests.testing.vllm_environments import environment_of

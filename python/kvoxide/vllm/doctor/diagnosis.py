@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from kvoxide.vllm.doctor.model_group import ModelGroups
-from kvoxide.vllm.doctor.model_groups import read_model_groups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
     Settings,
@@ -66,20 +65,13 @@ class Diagnosis:
 
 
 def diagnose(
-    model: Path | None = None,
+    model: ModelGroups | None = None,
     scheduler: str | None = None,
     *,
     transfer: str | None = None,
-    ask: bool | None = None,
 ) -> Diagnosis:
-    """Check this environment. If they are given, also check a model's directory, a scheduler class
-    (``module.Class``) and a server's ``--kv-transfer-config``. ``ask`` is whether vLLM is asked
-    about the model.
-
-    Raises :class:`~kvoxide.vllm.doctor.ModelError` for a model whose files cannot be used or that
-    vLLM refuses.
-    """
-    read = None if model is None else read_model_groups(model, ask=ask)
+    """Check this environment. If they are given, also check a model's groups, a scheduler class
+    (``module.Class``) and a server's ``--kv-transfer-config``."""
     found = run_probe(scheduler, transfer)
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
     checks += _recording()
@@ -87,8 +79,8 @@ def diagnose(
     checks += _host_tier(found)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
     checks += _pool_accesses(found)
-    checks += [] if read is None else [_model(read, found["verified"])]
-    return Diagnosis(_versions(found), _settings_values(), checks, read)
+    checks += [] if model is None else [_model(model, found["verified"])]
+    return Diagnosis(_versions(found), _settings_values(), checks, model)
 
 
 def _versions(found: Mapping[str, Any]) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
 
-from kvoxide.model import FAMILIES
+from kvoxide.lab.model import FAMILIES
 
 from . import forked, recorded
 from .classes import Origin, origins, registered

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kvoxide import ConfigError
-from kvoxide.model import Deployment, ModelPlan, read_model
+from kvoxide.lab.model import Deployment, ModelPlan, read_model
 
 from ..cases import MAX_BATCHED_TOKENS
 from ..ours import answer_of

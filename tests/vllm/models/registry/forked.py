@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from kvoxide.model import GPUS
-from kvoxide.model.from_vllm import building, stand_in
-from kvoxide.model.from_vllm.process import cause_of, judged, reason_of
+from kvoxide.lab.model import GPUS
+from kvoxide.lab.model.from_vllm import building, stand_in
+from kvoxide.lab.model.from_vllm.process import cause_of, judged, reason_of
 
 from ..asking import plan
 from ..cases import MAX_BATCHED_TOKENS

@@ -1,0 +1,48 @@
+"""Read what is played: traces, recordings of servers, KV cache groups and policies.
+
+``reader`` reads a trace from a file, a recording, standard input or the package. ``containers`` and
+``columnar`` turn files of other kinds into lines. ``recording`` reads the folders that servers
+recorded. ``groups`` and ``policies`` parse the texts of options.
+"""
+
+from kvoxide.lab.replay.input.groups import (
+    KINDS,
+    PRESETS,
+    Groups,
+    groups_text,
+    parse_groups,
+    preset_groups,
+)
+from kvoxide.lab.replay.input.policies import (
+    CLAIRVOYANT,
+    DEFAULT_POLICY,
+    UNLIMITED,
+    NamedPolicy,
+    check_names_differ,
+    parse_policy,
+)
+from kvoxide.lab.replay.input.reader import SAMPLE, read_deployment, read_trace
+from kvoxide.lab.replay.input.recording import Deployment
+from kvoxide.lab.replay.input.step_files import read_steps
+from kvoxide.lab.replay.input.trace_file import TraceFile
+
+__all__ = [
+    "CLAIRVOYANT",
+    "DEFAULT_POLICY",
+    "KINDS",
+    "PRESETS",
+    "SAMPLE",
+    "UNLIMITED",
+    "Deployment",
+    "Groups",
+    "NamedPolicy",
+    "TraceFile",
+    "check_names_differ",
+    "groups_text",
+    "parse_groups",
+    "parse_policy",
+    "preset_groups",
+    "read_deployment",
+    "read_steps",
+    "read_trace",
+]

@@ -1,0 +1,15 @@
+"""``--on``, the option of every command that does many runs."""
+
+import click
+
+from kvoxide.lab.options import parsed_with
+from kvoxide.lab.replay.run.execution.place import parse_place
+
+on_option = click.option(
+    "--on",
+    "place",
+    metavar="PLACE",
+    callback=parsed_with(parse_place),
+    help="Do the runs on a Ray cluster: ray for one that is found or started here,"
+    " ray://HOST:PORT, or HOST:PORT on one of its nodes.  [default: the cores of this machine]",
+)

@@ -1,0 +1,96 @@
+"""Describe one run and its outcome."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvoxide._core import (
+    SimulationResult,
+)
+from kvoxide.lab.replay.input import NamedPolicy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+from kvoxide.lab.replay.run.workload import Workload
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation to be done. ``blocks`` is the pool size, None for a pool that never evicts."""
+
+    workload: Workload
+    policy: NamedPolicy
+    blocks: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run and what came of it; or what could have come of it, if ``schedule_of`` names the policy
+    whose schedule that is for."""
+
+    run: Run
+    result: SimulationResult
+    schedule_of: str | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether this is what could have been hit; such an outcome has no pool to tell of."""
+        return self.schedule_of is not None
+
+    @property
+    def hit_tokens(self) -> int:
+        """Prompt tokens that were hit, or could have been."""
+        bound = self.result.bound_hit_tokens if self.is_bound else None
+        return self.result.hit_tokens if bound is None else bound
+
+    @property
+    def hit_share(self) -> float:
+        """Hit tokens per prompt token, 0.0 to 1.0."""
+        return self.hit_tokens / max(1, self.result.prompt_tokens)
+
+    @property
+    def answer_share(self) -> float | None:
+        """Tokens hit in blocks with generated tokens, per prompt token (0.0 to 1.0); None where
+        they are not counted."""
+        tokens = None if self.is_bound else self.result.hit_answer_tokens
+        return None if tokens is None else tokens / max(1, self.result.prompt_tokens)
+
+    @property
+    def loss_shares(self) -> list[float] | None:
+        """Why the rest of the prompt tokens was not hit, as shares of all of them (0.0 to 1.0):
+        evicted blocks of full attention, evicted windows and states, never cached, computed for the
+        first time. None for what could have been hit."""
+        if self.is_bound:
+            return None
+        num_prompt_tokens = max(1, self.result.prompt_tokens)
+        return [tokens / num_prompt_tokens for tokens in self.result.loss_tokens]
+
+    @property
+    def per_request(self) -> "NDArray[np.int64]":
+        """The result's ``per_request``, with the hits of this outcome."""
+        rows = self.result.per_request
+        bound = self.result.bound_per_request if self.is_bound else None
+        if bound is not None:
+            rows[:, 2] = bound
+        return rows
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time of the run, or of finding the bound."""
+        bound = self.result.bound_seconds if self.is_bound else None
+        return self.result.wall_seconds if bound is None else bound
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether the pool never evicts."""
+        return self.run.blocks is None
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether the outcome has a pool with evictions, not only hits."""
+        return not (self.is_unlimited or self.is_bound)
+
+    @property
+    def peak_used_share(self) -> float:
+        """Peak use of the pool without its null block, 0.0 to 1.0."""
+        return self.result.peak_used_blocks / max(1, (self.run.blocks or 0) - 1)

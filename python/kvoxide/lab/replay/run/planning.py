@@ -1,0 +1,66 @@
+"""Plan the runs of a comparison, and check that groups, policies and pools go together."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from kvoxide._core import (
+    ConfigError,
+    Policy,
+    Trace,
+)
+from kvoxide.lab.replay.input import UNLIMITED, NamedPolicy
+
+if TYPE_CHECKING:
+    pass
+from kvoxide.lab.replay.run.outcome import Run
+from kvoxide.lab.replay.run.workload import Workload
+
+
+def plan_runs(
+    workload: Workload, policies: Sequence[NamedPolicy], pool_sizes: Sequence[int]
+) -> list[Run]:
+    """Every policy in every pool (sizes in blocks), and the pool that never evicts."""
+    runs = [Run(workload, policy, blocks) for policy in policies for blocks in pool_sizes]
+    runs.append(Run(workload, NamedPolicy(UNLIMITED, Policy()), None))
+    for _ in runs:
+        workload.trace.add_user()
+    return runs
+
+
+def playable_policies(runs: Iterable[Run]) -> tuple[tuple[NamedPolicy, ...], tuple[str, ...]]:
+    """Returns the policies of runs that go together with all their groups and pools, and why the
+    others are left out, which lines on standard error say too.
+
+    Raises :class:`~kvoxide._core.ConfigError` if no policy is left.
+    """
+    policies: dict[str, NamedPolicy] = {}
+    refused: dict[str, ConfigError] = {}
+    for run in runs:
+        policies[run.policy.name] = run.policy
+        try:
+            check_run(run)
+        except ConfigError as error:
+            refused.setdefault(run.policy.name, error)
+    playable = tuple(policy for name, policy in policies.items() if name not in refused)
+    if refused and not playable:
+        raise next(iter(refused.values()))
+    left_out = tuple(f"{why}; this policy is left out" for why in refused.values())
+    for why in left_out:
+        click.echo(why, err=True)
+    return playable, left_out
+
+
+def check_run(run: Run) -> None:
+    """Find out whether groups, policy and pool go together, by a run of one token.
+
+    Raises :class:`~kvoxide._core.ConfigError` that names the policy.
+    """
+    trace = Trace()
+    trace.start_part(instance=0)
+    trace.push_prompt([0], 1, arrival=0.0)
+    try:
+        run.workload.simulation(trace, run.policy.policy, run.blocks).run()
+    except (ConfigError, OverflowError) as error:
+        raise ConfigError(f"policy {run.policy.name!r}: {error}") from error

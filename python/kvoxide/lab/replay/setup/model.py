@@ -1,0 +1,170 @@
+"""Options that name a model and how it is served, in the place of groups and blocks."""
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from kvoxide._core import ConfigError
+from kvoxide.lab.model import CACHE_DTYPES, GPUS, Deployment, gpu, read_model
+from kvoxide.lab.options import Command, parsed_with, positive
+from kvoxide.lab.replay.setup.served_model import ServedModel
+
+_UNITS: Final = {
+    "": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
+}
+_MEMORY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
+ASK_VARIABLE: Final = "KVOXIDE_ASK_VLLM"
+_SERVING: Final = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "cache_dtype",
+    "block_size",
+    "max_model_len",
+    "gpu",
+)
+
+
+def model_options(command: Command) -> Command:
+    """``--model`` and how it is served; the command is given them as ``served``, a
+    :class:`ServedModel` or None, and ``prefix_caching``."""
+
+    @wraps(command)
+    def with_model(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        path, memories = options.pop("model"), options.pop("memories")
+        ask = options.pop("ask_vllm")
+        recorded_block_size = options.pop("recorded_block_size", None)
+        serving = {name: options.pop(name) for name in _SERVING}
+        wanted = serving["prefix_caching"] = options.pop("enable_prefix_caching")
+        limits = {
+            "max_batched_tokens": options["max_batched_tokens"],
+            "max_num_seqs": options["concurrency"],
+        }
+        served = _served(path, memories, serving, limits, ask=ask)
+        if served is not None and recorded_block_size and serving["block_size"] is None:
+            serving["block_size"] = recorded_block_size
+            note, served = _with_block_size(
+                served,
+                recorded_block_size,
+                lambda: _served(path, memories, serving, limits, ask=ask),
+            )
+            if note and not options["quiet"]:
+                click.echo(note, err=True)
+        caches = wanted is not False if served is None else served.plan.prefix_caching
+        return command(*args, served=served, prefix_caching=caches, **options)
+
+    for option in reversed(_OPTIONS):
+        with_model = option(with_model)
+    return with_model  # type: ignore[return-value]
+
+
+def _with_block_size(
+    served: ServedModel, block_size: int, with_recorded: Callable[[], ServedModel | None]
+) -> tuple[str | None, ServedModel]:
+    """A model with the block size that a recorded server had, and what is to be said of it."""
+    sizes = [spec.block_size for spec in served.groups.specs if not spec.kind.startswith("mamba")]
+    if not sizes or sizes[0] == block_size:
+        return None, served
+    try:
+        resized = with_recorded()
+    except ConfigError as error:
+        return (
+            f"the recorded server had blocks of {block_size} tokens, which this model cannot have"
+            f" ({error}); vLLM's choice is used, blocks of {sizes[0]} tokens"
+        ), served
+    return (
+        f"blocks of {block_size} tokens are used as on the recorded server, not {sizes[0]} as vLLM"
+        " would choose for this model; --block-size gives another size"
+    ), resized or served
+
+
+def _served(
+    path: str | None,
+    memories: tuple[int, ...] | None,
+    serving: dict[str, Any],
+    limits: dict[str, Any],
+    *,
+    ask: bool | None,
+) -> ServedModel | None:
+    given = {name: value for name, value in serving.items() if value is not None}
+    if path is None:
+        of_model = [name for name in given if name != "prefix_caching"]
+        if of_model or memories:
+            raise click.UsageError(f"{_option(*of_model, 'memory')} needs --model")
+        return None
+    deployment = Deployment(**given, **limits)
+    return ServedModel(read_model(path, deployment, ask=ask), memories or ())
+
+
+def _option(name: str, *_: str) -> str:
+    return f"--{name.replace('cache_dtype', 'kv_cache_dtype').replace('_', '-')}"
+
+
+def _parse_memories(text: str) -> tuple[int, ...]:
+    """Sizes such as 60GiB, comma separated, in bytes; smallest first."""
+    return tuple(sorted({_parse_memory(item.strip()) for item in text.split(",")}))
+
+
+def _parse_memory(text: str) -> int:
+    match = _MEMORY.fullmatch(text)
+    unit = _UNITS.get(match[2]) if match else None
+    if match is None or unit is None:
+        raise ConfigError(f"{text!r} is not a size of memory; write 60GiB, 64GB or bytes")
+    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+
+
+_OPTIONS: Final[list[Callable[..., Any]]] = [
+    click.option(
+        "--model",
+        metavar="DIR",
+        help="The model of this config.json, or of the one in this folder, instead of groups.",
+    ),
+    click.option(
+        "--memory",
+        "memories",
+        metavar="SIZE[,SIZE...]",
+        callback=parsed_with(_parse_memories),
+        help="Memory that each rank has for its KV cache, such as 60GiB, instead of blocks.",
+    ),
+    click.option("--tensor-parallel", type=positive, metavar="N", help="Ranks that share a layer."),
+    click.option(
+        "--pipeline-parallel", type=positive, metavar="N", help="Ranks that share the layers."
+    ),
+    click.option(
+        "--kv-cache-dtype",
+        "cache_dtype",
+        type=click.Choice(CACHE_DTYPES),
+        help="Precision of the KV cache.  [default: auto]",
+    ),
+    click.option(
+        "--block-size",
+        type=positive,
+        metavar="N",
+        help="Tokens per block (vLLM's --block-size).",
+    ),
+    click.option(
+        "--gpu",
+        type=click.Choice(tuple(GPUS), case_sensitive=False),
+        help=f"The GPU that the model is served on.  [default: {gpu.DEFAULT}]",
+    ),
+    click.option(
+        "--ask-vllm/--no-ask-vllm",
+        default=None,
+        envvar=ASK_VARIABLE,
+        help="Ask the vLLM that is installed for the model's groups; below a minute, and kept."
+        "  [default: where there is one]",
+    ),
+    click.option(
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        default=None,
+        help="Cache prefixes, or not, as vLLM's option does."
+        "  [default: as vLLM does with the model]",
+    ),
+    click.option(
+        "--max-model-len", type=positive, metavar="N", help="The longest request in tokens."
+    ),
+]

@@ -1,0 +1,149 @@
+"""Define the options for time: arrivals, step times, instances and their router."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from kvoxide._core import Serving, StepTime
+from kvoxide.lab.options import Command, gathered, parsed_with
+from kvoxide.lab.replay.serving import StepFit, fit_to, parse_router, parse_step_time
+
+# The name and the weights of a router.
+Router = tuple[str, dict[str, float]]
+
+FULL: Final = "full"
+TRACE: Final = "trace"
+RECORDED: Final = "recorded"
+MAX_INSTANCES: Final = 1024
+AS_RECORDED: Final[Router] = ("recorded", {})
+
+
+@dataclass(frozen=True)
+class TimeOptions:
+    """The options for times. An option that was not given is None."""
+
+    arrivals: str
+    speed: float | None
+    step_time: StepTime | None
+    fit: StepFit | None
+
+    def serving(self, instances: int, router: Router | None) -> Serving | None:
+        """How time passes; None where nothing asks for it.
+
+        Raises :class:`click.UsageError` for options that do not go together.
+        """
+        if router is not None and instances == 1:
+            raise click.UsageError("--router needs --instances of 2 or more")
+        self.check()
+        if self.arrivals != TRACE and instances == 1 and self._step_time is None:
+            return None
+        return self.timed(instances, router)
+
+    def timed(self, instances: int, router: Router | None) -> Serving:
+        """Return how time passes, with a router in front of the instances."""
+        name, weights = router or ("round-robin", {})
+        speed = None if self.arrivals == FULL else self.speed or 1.0
+        return Serving(
+            step_time=self._step_time,
+            speed=speed,
+            instances=instances,
+            router=name,
+            weights=weights,
+            as_recorded=self._takes_recorded_times,
+        )
+
+    def check(self) -> None:
+        """Raise :class:`click.UsageError` for options that do not go together."""
+        if self.speed is not None and self.arrivals != TRACE:
+            raise click.UsageError("--speed needs --arrivals trace")
+        if self.step_time is not None and self.fit is not None:
+            raise click.UsageError("--step-time and --fit exclude each other")
+
+    @property
+    def _takes_recorded_times(self) -> bool:
+        is_other = self.step_time is not None or (self.fit and not self.fit.is_of_recording)
+        return self.arrivals == RECORDED and not is_other
+
+    @property
+    def _step_time(self) -> StepTime | None:
+        return self.step_time or (self.fit.step_time if self.fit else None)
+
+
+def time_options(arrivals: str = FULL) -> Callable[[Command], Command]:
+    """``--arrivals``, with the default that is given, ``--speed``, ``--step-time`` and ``--fit``;
+    the command is given them as ``times``, :class:`TimeOptions`."""
+
+    def with_options(command: Command) -> Command:
+        command = gathered("times", TimeOptions)(command)
+        for option in reversed((_arrivals_option(arrivals), *_TIME_OPTIONS)):
+            command = option(command)
+        return command
+
+    return with_options
+
+
+def instance_options(command: Command) -> Command:
+    """``--instances`` and ``--router``, one of each."""
+    for option in reversed(_INSTANCE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _arrivals_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--arrivals",
+        type=click.Choice([FULL, TRACE, RECORDED] if default == FULL else [FULL, TRACE]),
+        default=default,
+        show_default=True,
+        help="When requests arrive: as many as may run at any time, at the trace's times, or in the"
+        " steps of the server that was recorded."
+        if default == FULL
+        else "When requests arrive: as many as may run at any time, or at the trace's times.",
+    )
+
+
+def _checked_speed(speed: float) -> float:
+    Serving(speed=speed)
+    return speed
+
+
+_TIME_OPTIONS: Final = (
+    click.option(
+        "--speed",
+        type=float,
+        metavar="X",
+        callback=parsed_with(_checked_speed),
+        help="Seconds of the trace in a second.  [default: 1]",
+    ),
+    click.option(
+        "--step-time",
+        metavar="PART=TIME,...",
+        callback=parsed_with(parse_step_time),
+        help="How long a step takes: base, and more per token of prefill, per token of context and"
+        " per running request, as base=4ms,prefill=27us,context=34ns,running=10us.",
+    ),
+    click.option(
+        "--fit",
+        metavar="FILE|FOLDER",
+        callback=parsed_with(fit_to),
+        help="Find the step times from steps that were recorded.",
+    ),
+)
+_INSTANCE_OPTIONS: Final = (
+    click.option(
+        "--instances",
+        type=click.IntRange(min=1, max=MAX_INSTANCES),
+        default=1,
+        show_default=True,
+        help="Instances, each with a pool and a scheduler of its own.",
+    ),
+    click.option(
+        "--router",
+        metavar="ROUTER",
+        callback=parsed_with(parse_router),
+        help="Where requests go: round-robin, least-loaded, session, recorded, prefix or scored;"
+        " weights as prefix:overlap=2.  [default: round-robin]",
+    ),
+)

@@ -1,4 +1,0 @@
-"""Block hashes of random requests that grow: compares the engine's hasher with vLLM's own.
-
-:mod:`~kvoxide.vllm.verify.hashers.drawing` draws the requests.
-"""
