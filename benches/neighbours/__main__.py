@@ -12,7 +12,7 @@ from typing import Final
 
 from benches.neighbours.rows import Measured, print_rows
 
-MODULES: Final = ("queue", "views", "tables", "events")
+MODULES: Final = ("queue", "block_lookups", "tables", "events")
 
 
 def main(arguments: list[str] | None = None) -> int:

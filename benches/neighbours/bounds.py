@@ -5,7 +5,7 @@ from typing import Final
 
 from kvoxide.lab.bench.vllm_release import find_vllm
 
-from benches.neighbours import queue, tables, views
+from benches.neighbours import block_lookups, queue, tables
 from benches.neighbours.rows import Measured, print_rows
 
 POOLS: Final = (1_000, 100_000)
@@ -35,7 +35,7 @@ def check() -> bool:
     if vllm.version is None:
         print(f"neighbours are not measured: no vLLM to compare with, {vllm.why_not}")
         return False
-    rows = [*queue.measure(POOLS), *views.measure(POOLS), *tables.measure(PROMPTS)]
+    rows = [*queue.measure(POOLS), *block_lookups.measure(POOLS), *tables.measure(PROMPTS)]
     print_rows(rows)
     slow = [row for row in rows if row.ratio < _bound(row)]
     for row in slow:

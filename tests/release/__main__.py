@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kvoxide.vllm.environment.recognition import InstalledCode
-from kvoxide.vllm.environment.relevance import RELEVANT
+from kvoxide.vllm.environment.tracked_code import MANAGER_CODE
 
 from tests.testing.vllm_environments import find_package
 
@@ -136,7 +136,7 @@ def _nearest(package: Path, version: str) -> str:
     from kvoxide.vllm.environment.releases import RELEASES
 
     others = {name: release for name, release in RELEASES.items() if name != version}
-    origins = {path: str(package / path) for path in RELEVANT}
+    origins = {path: str(package / path) for path in MANAGER_CODE}
     return InstalledCode(origins, others).recognition.release.version
 
 

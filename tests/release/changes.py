@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Final
 
 from kvoxide.vllm.environment.definitions import Parts, parts_of
-from kvoxide.vllm.environment.relevance import (
-    CONNECTOR_RELEVANT,
-    HOST_RELEVANT,
-    RELEVANT,
+from kvoxide.vllm.environment.tracked_code import (
+    CONNECTOR_CODE,
+    HOST_CODE,
+    MANAGER_CODE,
     SCHEDULERS,
-    Relevant,
+    TrackedNames,
 )
 
 from .sources import source_of
 
-AREAS: Final[Mapping[str, Mapping[str, Relevant]]] = {
-    "manager": RELEVANT,
-    "host tier": HOST_RELEVANT,
-    "offloading connector": CONNECTOR_RELEVANT,
+AREAS: Final[Mapping[str, Mapping[str, TrackedNames]]] = {
+    "manager": MANAGER_CODE,
+    "host tier": HOST_CODE,
+    "offloading connector": CONNECTOR_CODE,
 }
 
 PLACES: Final = {
@@ -72,7 +72,7 @@ def changes_between(old: Path, new: Path) -> list[Change]:
     return list(found.values())
 
 
-def _in_file(area: str, path: str, names: Relevant, old: Path, new: Path) -> Iterator[Change]:
+def _in_file(area: str, path: str, names: TrackedNames, old: Path, new: Path) -> Iterator[Change]:
     texts = [_text(folder / path) for folder in (old, new)]
     if texts[0] == texts[1]:
         return
@@ -101,7 +101,7 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def _parts(text: str, names: Relevant) -> Parts:
+def _parts(text: str, names: TrackedNames) -> Parts:
     return parts_of(text.encode(), names)
 
 

@@ -14,7 +14,7 @@ from vllm.plugins import load_general_plugins
 load_general_plugins()
 
 from kvoxide.vllm.adapter import native_class  # noqa: E402
-from kvoxide.vllm.environment import UnreadableSourcesError, live, recognition  # noqa: E402
+from kvoxide.vllm.environment import UnreadableSourcesError, recognition, runtime_patches  # noqa: E402
 from kvoxide.vllm.environment.schedulers import (  # noqa: E402
     roles,
     scheduler_reasons,
@@ -111,7 +111,7 @@ def test_a_replaced_function_is_named(
     owner, attribute, replacement = REPLACED[name]
     with monkeypatch.context() as patch:
         patch.setattr(owner, attribute, replacement, raising=False)
-        assert len(live.replacements()) == 1
+        assert len(runtime_patches.replacements()) == 1
         assert kv_cache_utils.get_request_block_hasher(16, sha256).__module__.startswith("vllm.")
         patch.setenv("KVOXIDE", "require")
         with pytest.raises(UnsupportedError, match=f"{name} .*{__name__}"):
@@ -124,7 +124,7 @@ def test_a_replaced_function_is_named(
             (line,) = lines
             assert "kvoxide stands aside" in line
             assert name in line
-    assert live.replacements() == ()
+    assert runtime_patches.replacements() == ()
     assert kv_cache_utils.get_request_block_hasher(16, sha256).__module__.startswith("kvoxide.")
     assert type(make_manager()) is native_class()
 
@@ -132,7 +132,9 @@ def test_a_replaced_function_is_named(
 def test_a_removed_function_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.delattr(BlockPool, "get_usage")
-        assert live.replacements() == ("vllm.v1.core.block_pool.BlockPool.get_usage is removed",)
+        assert runtime_patches.replacements() == (
+            "vllm.v1.core.block_pool.BlockPool.get_usage is removed",
+        )
 
 
 def test_a_manager_class_of_the_same_name_is_not_vllms(
@@ -158,7 +160,7 @@ def test_the_checks_take_less_than_20_milliseconds() -> None:
         recognition._code_at.cache_clear()
         started = time.process_time()
         assert recognition.recognise().is_known
-        assert live.replacements() == ()
+        assert runtime_patches.replacements() == ()
         assert scheduler_reasons.__wrapped__(AsyncScheduler) == ()
         taken.append((time.process_time() - started) * MILLISECONDS)
     assert min(taken) < 20, taken

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kvoxide.vllm.environment import UnreadableSourcesError, fingerprints
 from kvoxide.vllm.environment.recognition import InstalledCode, Recognition
-from kvoxide.vllm.environment.relevance import RELEVANT
 from kvoxide.vllm.environment.sources import package_folder
 from kvoxide.vllm.environment.syntax import fingerprint
+from kvoxide.vllm.environment.tracked_code import MANAGER_CODE
 
 from tests.testing.vllm_environments import package_of
 from tests.testing.vllm_releases import EVERY_RELEASE, INSTALLED, NEWEST
@@ -29,12 +29,12 @@ class Copy:
     def __init__(self, release: str, folder: Path) -> None:
         self.folder = folder
         package = package_of(release)
-        for path in RELEVANT:
+        for path in MANAGER_CODE:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(package / path, folder / path)
 
     def recognise(self) -> Recognition:
-        return InstalledCode({path: str(self.folder / path) for path in RELEVANT}).recognition
+        return InstalledCode({path: str(self.folder / path) for path in MANAGER_CODE}).recognition
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
         file = self.folder / path
@@ -85,7 +85,7 @@ def test_other_comments_docstrings_and_layout_are_the_same_code(
     release: str, unchanged: dict[str, Recognition], tmp_path: Path
 ) -> None:
     copy = Copy(release, tmp_path)
-    for path in RELEVANT:
+    for path in MANAGER_CODE:
         copy.edit(path, lambda text: "# a vendor's\n" + _without_docstrings(text))
     assert copy.recognise() == unchanged[release]
 
@@ -123,7 +123,7 @@ def test_random_changed_bodies_are_named(release: str, tmp_path: Path) -> None:
     known = fingerprints.load(release)
     functions = [
         (path, key.removeprefix("def "))
-        for path in RELEVANT
+        for path in MANAGER_CODE
         for key in known[path].parts
         if key.startswith("def ")
     ]
@@ -268,7 +268,7 @@ def test_without_vllm_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_relevant_name_is_in_a_release() -> None:
     known = [fingerprints.load(version) for version in EVERY_RELEASE]
-    for path, relevant in RELEVANT.items():
+    for path, relevant in MANAGER_CODE.items():
         keys = {key.partition(" ")[2] for code in known for key in code[path].parts}
         assert set(relevant.names or ()) <= keys, path
         for cls, attributes in relevant.attributes.items():
@@ -289,12 +289,12 @@ def test_what_the_core_reads_of_specs_is_relevant(release: str) -> None:
     }
     used = {
         node.attr
-        for path in RELEVANT
+        for path in MANAGER_CODE
         if path.startswith(CORE) and path != UTILS
         for node in ast.walk(ast.parse((package / path).read_bytes()))
         if isinstance(node, ast.Attribute)
     }
-    assert methods & used <= set(RELEVANT[interface].methods or ())
+    assert methods & used <= set(MANAGER_CODE[interface].methods or ())
 
 
 def test_fingerprints_do_not_depend_on_the_version_of_python() -> None:

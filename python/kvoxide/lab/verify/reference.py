@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from kvoxide.lab.verify.suite import NotVerifiedError
-from kvoxide.vllm.environment.live import replacements
+from kvoxide.vllm.environment.runtime_patches import replacements
 from kvoxide.vllm.environment.sources import package_folder
 
 

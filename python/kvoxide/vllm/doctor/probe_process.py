@@ -15,7 +15,7 @@ from kvoxide.vllm.environment import (
     recognise,
     shadow_reasons,
 )
-from kvoxide.vllm.environment.live import replacements
+from kvoxide.vllm.environment.runtime_patches import replacements
 from kvoxide.vllm.environment.schedulers import pool_access, scheduler_reasons
 
 

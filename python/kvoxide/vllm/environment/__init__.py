@@ -6,9 +6,9 @@ module before it is asked for something that needs it.
 :mod:`~kvoxide.vllm.environment.releases` the vLLM releases that it knows. Whether the installed
 vLLM has the code of one of them says :mod:`~kvoxide.vllm.environment.recognition`, from the parts
 (:mod:`~kvoxide.vllm.environment.definitions`, :mod:`~kvoxide.vllm.environment.syntax`) of its
-:mod:`~kvoxide.vllm.environment.sources` that are of :mod:`~kvoxide.vllm.environment.relevance`, and
-the committed :mod:`~kvoxide.vllm.environment.fingerprints`;
-:mod:`~kvoxide.vllm.environment.live` says whether that code is what runs, and
+:mod:`~kvoxide.vllm.environment.sources` that :mod:`~kvoxide.vllm.environment.tracked_code` names,
+and the committed :mod:`~kvoxide.vllm.environment.fingerprints`;
+:mod:`~kvoxide.vllm.environment.runtime_patches` says whether that code is what runs, and
 :mod:`~kvoxide.vllm.environment.schedulers` whether a scheduler class gets on with it.
 Where it has the code of none, :mod:`~kvoxide.vllm.environment.certificates` may say that it was
 verified. :mod:`~kvoxide.vllm.environment.reasons` says what stands in the way here,

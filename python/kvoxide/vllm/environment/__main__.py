@@ -7,8 +7,8 @@ import sys
 
 from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.recognition import installed_code
-from kvoxide.vllm.environment.relevance import CODE
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
+from kvoxide.vllm.environment.tracked_code import ALL_CODE
 
 
 def _main() -> None:
@@ -16,7 +16,7 @@ def _main() -> None:
     parser.add_argument("--print", action="store_true", required=True, dest="print_code")
     parser.parse_args()
     try:
-        sys.stdout.write(fingerprints.dump(installed_code(CODE).files()))
+        sys.stdout.write(fingerprints.dump(installed_code(ALL_CODE).files()))
     except UnreadableSourcesError as error:
         sys.exit(str(error))
 

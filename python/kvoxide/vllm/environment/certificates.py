@@ -17,8 +17,8 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from kvoxide.vllm.environment.recognition import recognise
-from kvoxide.vllm.environment.relevance import SCHEDULERS
 from kvoxide.vllm.environment.sources import package_folder, read_source
+from kvoxide.vllm.environment.tracked_code import SCHEDULERS
 
 FOLDER_VARIABLE: Final = "KVOXIDE_CERTIFICATES"
 FORMAT: Final = 1

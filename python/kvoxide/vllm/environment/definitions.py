@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from kvoxide.vllm.environment.relevance import IGNORED_NAMES, Relevant
 from kvoxide.vllm.environment.syntax import fingerprint, runs, used_names
+from kvoxide.vllm.environment.tracked_code import IGNORED_NAMES, TrackedNames
 
 Parts: TypeAlias = dict[str, str]
 
@@ -26,15 +26,15 @@ _Import: TypeAlias = ast.Import | ast.ImportFrom
 MODULE_LEVEL = "module level"
 
 
-def parts_of(source: bytes, relevant: Relevant) -> Parts:
+def parts_of(source: bytes, tracked: TrackedNames) -> Parts:
     """Returns the relevant parts of a file. Raises :class:`SyntaxError` or :class:`ValueError` for
     what is no Python source."""
-    return _File(ast.parse(source), relevant).parts()
+    return _File(ast.parse(source), tracked).parts()
 
 
 class _File:
-    def __init__(self, tree: ast.Module, relevant: Relevant) -> None:
-        self._relevant = relevant
+    def __init__(self, tree: ast.Module, tracked: TrackedNames) -> None:
+        self._tracked = tracked
         self._bound: dict[str, list[ast.stmt]] = defaultdict(list)
         self._imported: dict[str, str] = {}
         self._unbound: list[ast.stmt] = []
@@ -58,7 +58,7 @@ class _File:
         parts: Parts = {}
         if self._unbound:
             parts[MODULE_LEVEL] = fingerprint(self._unbound)
-        waiting = list(self._relevant.names)
+        waiting = list(self._tracked.names)
         seen = set(IGNORED_NAMES)
         while waiting:
             name = waiting.pop()
@@ -93,9 +93,9 @@ class _File:
             else:
                 fields.append(statement)
         header = [*cls.decorator_list, *cls.bases, *cls.keywords]
-        attributes = self._relevant.attributes.get(cls.name)
+        attributes = self._tracked.attributes.get(cls.name)
         yield _part(f"class {cls.name}", header + ([] if attributes else fields))
-        wanted = self._relevant.methods
+        wanted = self._tracked.methods
         for name, definitions in methods.items():
             if wanted is None or name in wanted:
                 yield _part(f"def {cls.name}.{name}", definitions)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from kvoxide.vllm.environment import certificates, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
-from kvoxide.vllm.environment.live import replacements
 from kvoxide.vllm.environment.recognition import (
     Recognition,
     recognise,
@@ -12,9 +11,10 @@ from kvoxide.vllm.environment.recognition import (
     recognise_host,
 )
 from kvoxide.vllm.environment.releases import RELEASES, Release, installed_version
-from kvoxide.vllm.environment.relevance import CONNECTOR_RELEVANT, HOST_RELEVANT
+from kvoxide.vllm.environment.runtime_patches import replacements
 from kvoxide.vllm.environment.settings import SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
+from kvoxide.vllm.environment.tracked_code import CONNECTOR_CODE, HOST_CODE
 
 
 def takeover_reasons() -> list[str]:
@@ -29,13 +29,13 @@ def takeover_reasons() -> list[str]:
 def host_reasons() -> list[str]:
     """Returns why no host tier that is made now can be kvoxide's; empty if one can. No certificate
     covers it."""
-    return shadow_reasons() or _reasons(recognise_host(), HOST_RELEVANT)
+    return shadow_reasons() or _reasons(recognise_host(), HOST_CODE)
 
 
 def connector_reasons() -> list[str]:
     """Returns why no offloading connector that is made now can have kvoxide's methods; empty if one
     can. No certificate covers it."""
-    return shadow_reasons() or _reasons(recognise_connector(), CONNECTOR_RELEVANT)
+    return shadow_reasons() or _reasons(recognise_connector(), CONNECTOR_CODE)
 
 
 def _reasons(recognition: Recognition, paths: Iterable[str]) -> list[str]:

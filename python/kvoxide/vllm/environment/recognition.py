@@ -14,18 +14,18 @@ from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.definitions import MODULE_LEVEL, Parts, parts_of
 from kvoxide.vllm.environment.fingerprints import FileCode
 from kvoxide.vllm.environment.releases import RELEASES, Release
-from kvoxide.vllm.environment.relevance import (
-    CODE,
-    CONNECTOR_RELEVANT,
-    HOST_RELEVANT,
-    RELEVANT,
-    SCHEDULERS,
-)
 from kvoxide.vllm.environment.sources import (
     UnreadableSourcesError,
     origin_of,
     package_folder,
     read_source,
+)
+from kvoxide.vllm.environment.tracked_code import (
+    ALL_CODE,
+    CONNECTOR_CODE,
+    HOST_CODE,
+    MANAGER_CODE,
+    SCHEDULERS,
 )
 
 
@@ -54,15 +54,15 @@ def recognise() -> Recognition:
 
 def recognise_host() -> Recognition:
     """Returns which release's host tier the installed vLLM has, as :func:`recognise` does."""
-    return installed_code(HOST_RELEVANT).recognition
+    return installed_code(HOST_CODE).recognition
 
 
 def recognise_connector() -> Recognition:
     """Returns which release's offloading connector the installed vLLM has."""
-    return installed_code(CONNECTOR_RELEVANT).recognition
+    return installed_code(CONNECTOR_CODE).recognition
 
 
-def installed_code(paths: Iterable[str] = RELEVANT) -> "InstalledCode":
+def installed_code(paths: Iterable[str] = MANAGER_CODE) -> "InstalledCode":
     """Returns the relevant code of the installed vLLM in these files, read again only if modules
     were imported from elsewhere since. Raises :class:`UnreadableSourcesError`."""
     folder = package_folder()
@@ -145,7 +145,7 @@ class InstalledCode:
         if path not in self._parsed:
             source = self._sources[path]
             try:
-                self._parsed[path] = {} if source is None else parts_of(source, CODE[path])
+                self._parsed[path] = {} if source is None else parts_of(source, ALL_CODE[path])
             except (SyntaxError, ValueError) as error:
                 raise UnreadableSourcesError(
                     f"kvoxide cannot tell what this vLLM does, because its source "

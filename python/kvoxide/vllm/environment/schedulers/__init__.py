@@ -3,7 +3,7 @@
 A scheduler's code runs as it is, vLLM's own too. Most of what one can do to a manager and what
 hangs on it is served; :mod:`~kvoxide.vllm.environment.schedulers.roles` says what is not, and
 :mod:`~kvoxide.vllm.environment.schedulers.uses` finds it in a source file. A class whose source
-cannot be read (:mod:`~kvoxide.vllm.environment.schedulers.unread`) is taken only if its code does
+cannot be read (:mod:`~kvoxide.vllm.environment.schedulers.bytecode`) is taken only if its code does
 not name what hangs on a manager: a server that stops in the middle is worse than one on vLLM's
 manager.
 """
@@ -19,10 +19,10 @@ from typing import Final, Generic, Protocol
 
 from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.releases import RELEASES
-from kvoxide.vllm.environment.relevance import SCHEDULERS
+from kvoxide.vllm.environment.schedulers.bytecode import names_in_code
 from kvoxide.vllm.environment.schedulers.roles import Role
-from kvoxide.vllm.environment.schedulers.unread import names_in_code
 from kvoxide.vllm.environment.schedulers.uses import unserved_uses
+from kvoxide.vllm.environment.tracked_code import SCHEDULERS
 
 _WITHOUT_MANAGER: Final = (ABC, Generic, Protocol, object)
 

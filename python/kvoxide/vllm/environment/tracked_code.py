@@ -10,7 +10,7 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Relevant:
+class TrackedNames:
     """What counts of one file: these names, with all that they use in the file.
 
     ``methods`` are those that count of every class, ``attributes`` those that count of some
@@ -22,15 +22,15 @@ class Relevant:
     attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-RELEVANT: Final = {
-    "v1/core/kv_cache_manager.py": Relevant(names=("KVCacheBlocks", "KVCacheManager")),
-    "v1/core/kv_cache_coordinator.py": Relevant(names=("get_kv_cache_coordinator",)),
-    "v1/core/single_type_kv_cache_manager.py": Relevant(
+MANAGER_CODE: Final = {
+    "v1/core/kv_cache_manager.py": TrackedNames(names=("KVCacheBlocks", "KVCacheManager")),
+    "v1/core/kv_cache_coordinator.py": TrackedNames(names=("get_kv_cache_coordinator",)),
+    "v1/core/single_type_kv_cache_manager.py": TrackedNames(
         names=("get_manager_for_kv_cache_spec", "register_all_kvcache_specs")
     ),
-    "v1/core/block_pool.py": Relevant(names=("BlockPool",)),
-    "v1/core/kv_cache_metrics.py": Relevant(names=("KVCacheMetricsCollector",)),
-    "v1/core/kv_cache_utils.py": Relevant(
+    "v1/core/block_pool.py": TrackedNames(names=("BlockPool",)),
+    "v1/core/kv_cache_metrics.py": TrackedNames(names=("KVCacheMetricsCollector",)),
+    "v1/core/kv_cache_utils.py": TrackedNames(
         names=(
             "BlockHashListWithBlockSize",
             "FreeKVCacheBlockQueue",
@@ -56,7 +56,7 @@ RELEVANT: Final = {
             "trim_null_head",
         )
     ),
-    "v1/kv_cache_interface.py": Relevant(
+    "v1/kv_cache_interface.py": TrackedNames(
         names=(
             "ChunkedLocalAttentionSpec",
             "CircularBufferSpec",
@@ -101,8 +101,8 @@ RELEVANT: Final = {
             "tokens_per_state",
         ),
     ),
-    "v1/kv_cache_spec_registry.py": Relevant(names=("KVCacheSpecRegistry",)),
-    "v1/request.py": Relevant(
+    "v1/kv_cache_spec_registry.py": TrackedNames(names=("KVCacheSpecRegistry",)),
+    "v1/request.py": TrackedNames(
         names=("Request", "RequestStatus"),
         methods=(
             "__eq__",
@@ -141,30 +141,30 @@ RELEVANT: Final = {
             "RequestStatus": ("PREEMPTED", "WAITING"),
         },
     ),
-    "v1/metrics/stats.py": Relevant(names=("KVCacheEvictionEvent", "PrefixCacheStats")),
-    "v1/utils.py": Relevant(names=("ConstantList", "tensor_data")),
-    "distributed/kv_events.py": Relevant(
+    "v1/metrics/stats.py": TrackedNames(names=("KVCacheEvictionEvent", "PrefixCacheStats")),
+    "v1/utils.py": TrackedNames(names=("ConstantList", "tensor_data")),
+    "distributed/kv_events.py": TrackedNames(
         names=("AllBlocksCleared", "BlockRemoved", "BlockStored", "KVCacheEvent", "MEDIUM_GPU")
     ),
-    "multimodal/utils.py": Relevant(names=("get_mm_features_in_window",)),
-    "utils/hashing.py": Relevant(names=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
-    "utils/math_utils.py": Relevant(names=("cdiv", "round_down", "round_up")),
+    "multimodal/utils.py": TrackedNames(names=("get_mm_features_in_window",)),
+    "utils/hashing.py": TrackedNames(names=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")),
+    "utils/math_utils.py": TrackedNames(names=("cdiv", "round_down", "round_up")),
 }
 """What counts of each file for the manager, by its path below the package ``vllm``."""
 
-HOST_RELEVANT: Final = {
-    "v1/kv_offload/cpu/manager.py": Relevant(names=("CPUOffloadingManager",)),
-    "v1/kv_offload/cpu/policies/lru.py": Relevant(names=("LRUCachePolicy",)),
-    "v1/kv_offload/cpu/policies/arc.py": Relevant(names=("ARCCachePolicy",)),
-    "v1/kv_offload/cpu/policies/base.py": Relevant(
+HOST_CODE: Final = {
+    "v1/kv_offload/cpu/manager.py": TrackedNames(names=("CPUOffloadingManager",)),
+    "v1/kv_offload/cpu/policies/lru.py": TrackedNames(names=("LRUCachePolicy",)),
+    "v1/kv_offload/cpu/policies/arc.py": TrackedNames(names=("ARCCachePolicy",)),
+    "v1/kv_offload/cpu/policies/base.py": TrackedNames(
         names=("CachePolicy", "ChunkStatus", "order_request_keys")
     ),
-    "v1/kv_offload/cpu/policies/factory.py": Relevant(names=("CachePolicyFactory",)),
-    "v1/kv_offload/cpu/common.py": Relevant(
+    "v1/kv_offload/cpu/policies/factory.py": TrackedNames(names=("CachePolicyFactory",)),
+    "v1/kv_offload/cpu/common.py": TrackedNames(
         names=("CPULoadStoreSpec", "CPUOffloadingMetrics", "CPUOffloadingInfo"),
         methods=("__init__", "as_config_info", "chunk_ids"),
     ),
-    "v1/kv_offload/base.py": Relevant(
+    "v1/kv_offload/base.py": TrackedNames(
         names=(
             "BlockIDsLoadStoreSpec",
             "GPULoadStoreSpec",
@@ -185,19 +185,19 @@ HOST_RELEVANT: Final = {
 
 _CONNECTOR: Final = "distributed/kv_transfer/kv_connector/v1/offloading"
 
-CONNECTOR_RELEVANT: Final = {
-    f"{_CONNECTOR}/scheduler.py": Relevant(names=("OffloadingConnectorScheduler",)),
-    f"{_CONNECTOR}/common.py": Relevant(names=("TransferJob",)),
-    f"{_CONNECTOR}/events.py": Relevant(
+CONNECTOR_CODE: Final = {
+    f"{_CONNECTOR}/scheduler.py": TrackedNames(names=("OffloadingConnectorScheduler",)),
+    f"{_CONNECTOR}/common.py": TrackedNames(names=("TransferJob",)),
+    f"{_CONNECTOR}/events.py": TrackedNames(
         names=("OffloadingEventsTracker",), methods=("__init__", "record_lookup")
     ),
-    "distributed/kv_transfer/kv_connector/utils.py": Relevant(names=("yield_req_data",)),
-    "v1/metrics/cache_hit_source.py": Relevant(names=("CacheHitSource",)),
-    "v1/kv_offload/base.py": HOST_RELEVANT["v1/kv_offload/base.py"],
+    "distributed/kv_transfer/kv_connector/utils.py": TrackedNames(names=("yield_req_data",)),
+    "v1/metrics/cache_hit_source.py": TrackedNames(names=("CacheHitSource",)),
+    "v1/kv_offload/base.py": HOST_CODE["v1/kv_offload/base.py"],
 }
 """The same for the scheduler's side of the offloading connector."""
 
-CODE: Final = RELEVANT | HOST_RELEVANT | CONNECTOR_RELEVANT
+ALL_CODE: Final = MANAGER_CODE | HOST_CODE | CONNECTOR_CODE
 
 SCHEDULERS: Final = (
     "v1/core/sched/async_scheduler.py",

@@ -1,5 +1,5 @@
-"""Whether what runs in this process is vLLM's own code: the functions of its classes and modules,
-and what its modules imported from each other, as they stand now.
+"""Check whether vLLM's own code runs in this process: the functions of its classes and modules, and
+the names that its modules imported from each other.
 """
 
 import os
@@ -10,15 +10,15 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from kvoxide.vllm.environment.recognition import installed_code
-from kvoxide.vllm.environment.relevance import CODE, RELEVANT
 from kvoxide.vllm.environment.sources import module_name
+from kvoxide.vllm.environment.tracked_code import ALL_CODE, MANAGER_CODE
 
 _PYTHONS_OWN: Final = os.path.dirname(os.__file__) + os.sep
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _OURS: Final = __name__.partition(".")[0]
 
 
-def replacements(paths: Iterable[str] = RELEVANT) -> tuple[str, ...]:
+def replacements(paths: Iterable[str] = MANAGER_CODE) -> tuple[str, ...]:
     """Returns a line for each relevant function, class or import in these files of vLLM that was
     replaced in this process, with the module that did it. Modules that are not imported are passed
     over.
@@ -30,7 +30,7 @@ def replacements(paths: Iterable[str] = RELEVANT) -> tuple[str, ...]:
     for path, parts in code.parts.items():
         module = sys.modules.get(module_name(path))
         if module is not None:
-            checked = _Module(module, code.origins[path], CODE[path].methods)
+            checked = _Module(module, code.origins[path], ALL_CODE[path].methods)
             found += checked.replacements(parts)
     return tuple(found)
 

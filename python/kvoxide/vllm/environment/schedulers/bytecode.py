@@ -1,4 +1,4 @@
-"""What the code of a class names, where its source cannot be read."""
+"""Find the names that the compiled code of a class uses. It is for classes without sources."""
 
 from collections.abc import Iterator
 from types import CodeType
