@@ -72,11 +72,11 @@ impl Seen {
         }
     }
 
-    /// Notes that the policy is told that the request stores the key. Returns whether it was before.
+    /// Notes that the policy learned that the request stores the key. Returns whether it knew before.
     pub(super) fn note_store_miss(&mut self) -> bool {
-        let was_told = self.is_store_miss();
+        let was_known = self.is_store_miss();
         self.flags |= Self::IS_STORE_MISS;
-        was_told
+        was_known
     }
 }
 
@@ -89,7 +89,7 @@ pub struct HostRequest {
     /// The tier and the number of its resets.
     pub(super) owner: Option<(u64, u64)>,
     seen: Vec<Seen>,
-    /// The slots in `seen` of its first keys; the others are added when a key is looked for.
+    /// The slots in `seen` of its first keys; [`Self::index_seen_keys`] adds the others.
     index: HashTable<u32>,
     /// The last position in each group: a key behind it was not seen before.
     last: Vec<u32>,
@@ -119,13 +119,24 @@ impl HostRequest {
         self.rank
     }
 
-    pub(super) fn sees(&mut self, key: &CacheKey) -> bool {
-        self.slot(key).is_some()
+    /// Adds the keys that the index lacks. [`Self::has_seen`] finds only keys in the index.
+    pub(super) fn index_seen_keys(&mut self) {
+        let hash = |&at: &u32| hash_of(&self.seen[at as usize].key());
+        let places = self.index.len() as u32..self.seen.len() as u32;
+        self.index.reserve(places.len(), hash);
+        for at in places {
+            self.index.insert_unique(hash(&at), at, hash);
+        }
+    }
+
+    /// Returns whether the request saw a key.
+    pub(super) fn has_seen(&self, key: &CacheKey) -> bool {
+        self.find_slot(key).is_some()
     }
 
     /// Notes a key and its position. Returns its slot, which it keeps until the request ends, and
     /// whether the key is new.
-    pub(super) fn see(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
+    pub(super) fn note_seen(&mut self, key: CacheKey, position: Position) -> (u32, bool) {
         let is_new = self.is_after_all_seen(&key, position);
         self.note_position(&key, position);
         if !is_new && let Some(slot) = self.slot(&key) {
@@ -194,12 +205,11 @@ impl HostRequest {
     }
 
     fn slot(&mut self, key: &CacheKey) -> Option<u32> {
-        let hash = |&at: &u32| hash_of(&self.seen[at as usize].key());
-        let places = self.index.len() as u32..self.seen.len() as u32;
-        self.index.reserve(places.len(), hash);
-        for at in places {
-            self.index.insert_unique(hash(&at), at, hash);
-        }
+        self.index_seen_keys();
+        self.find_slot(key)
+    }
+
+    fn find_slot(&self, key: &CacheKey) -> Option<u32> {
         self.index.find(hash_of(key), |&at| self.seen[at as usize].key() == *key).copied()
     }
 }

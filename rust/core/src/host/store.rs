@@ -67,7 +67,7 @@ impl HostTier {
         request: &mut HostRequest,
         keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Option<StorePlan>> {
-        self.adopt(request);
+        self.claim_for_this_tier(request);
         let only_keys = keys.clone().map(|(key, _)| key);
         check_not_ended(request, only_keys.clone().filter(|key| self.will_use(key)))?;
         if let Some(tracker) = &mut self.tracker {
@@ -162,7 +162,7 @@ impl HostTier {
             let Some(Used { chunk, .. }) = used.next_if(|used| used.at as usize == at) else {
                 continue;
             };
-            let (slot, is_new) = request.see(key, position);
+            let (slot, is_new) = request.note_seen(key, position);
             first.note(is_new, *chunk, position);
             let seen = request.at(slot);
             if chunk.is_some() {

@@ -103,7 +103,7 @@ impl HostTier {
         request: &mut HostRequest,
         keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Vec<ChunkId>> {
-        self.adopt(request);
+        self.claim_for_this_tier(request);
         let (chunks, missing) = self.change_each(keys.clone().map(|(key, _)| key), |all, chunk| {
             let is_ready = all.is_ready(chunk);
             is_ready.then(|| all.acquire(chunk));
@@ -123,7 +123,7 @@ impl HostTier {
         let mut access = FirstAccess::of_up_to(chunks.len());
         let mut next = chunks.iter().copied();
         keys.for_each(|(key, position)| {
-            let (slot, is_new) = request.see(key, position);
+            let (slot, is_new) = request.note_seen(key, position);
             request.at(slot).note_reuse();
             access.note(is_new, next.next(), position);
         });
@@ -180,14 +180,14 @@ impl HostTier {
         request: &mut HostRequest,
         positions: impl IntoIterator<Item = (CacheKey, u32)>,
     ) {
-        if self.owns(request) && !request.is_finished {
+        if self.is_from_this_tier(request) && !request.is_finished {
             self.policy.on_request_finished(&self.chunks, request.finish(positions));
         }
     }
 
-    /// Makes a request one of this tier. What it saw of another tier, or before a reset, is gone.
-    pub fn adopt(&mut self, request: &mut HostRequest) {
-        if !self.owns(request) {
+    /// Makes a request one of this tier. Drops the keys that it saw in another tier or before a reset.
+    pub fn claim_for_this_tier(&mut self, request: &mut HostRequest) {
+        if !self.is_from_this_tier(request) {
             *request = HostRequest::new(self.owner());
         }
     }
@@ -273,8 +273,8 @@ impl HostTier {
         self.chunks.freed()
     }
 
-    /// Whether a request saw keys of this tier, after its last reset, or might.
-    pub fn owns(&self, request: &HostRequest) -> bool {
+    /// Returns whether a request belongs to this tier since the tier's last reset.
+    pub fn is_from_this_tier(&self, request: &HostRequest) -> bool {
         request.owner == Some(self.owner())
     }
 
@@ -331,8 +331,12 @@ pub(super) fn check_not_ended(
     request: &mut HostRequest,
     mut keys: impl Iterator<Item = CacheKey>,
 ) -> Result<()> {
-    match request.is_finished && !keys.all(|key| request.sees(&key)) {
-        true => Err(Error::Request("the request ended and cannot use further keys".into())),
-        false => Ok(()),
+    if !request.is_finished {
+        return Ok(());
+    }
+    request.index_seen_keys();
+    match keys.all(|key| request.has_seen(&key)) {
+        true => Ok(()),
+        false => Err(Error::Request("the request ended and cannot use further keys".into())),
     }
 }

@@ -134,7 +134,7 @@ impl PyHostTier {
 
     fn start_request(&self, request: &Bound<'_, PyHostRequest>) -> PyResult<()> {
         self.cell.change(request.py(), "start_request", |state| {
-            state.core.adopt(&mut request.try_borrow_mut()?.request);
+            state.core.claim_for_this_tier(&mut request.try_borrow_mut()?.request);
             Ok(())
         })
     }
@@ -312,7 +312,7 @@ impl PyHostTier {
                 let uses = (seen.is_inserted(), seen.is_reused(), seen.is_store_miss());
                 (state.packed(py, &seen.key()), uses)
             };
-            Ok(state.core.owns(request).then(|| {
+            Ok(state.core.is_from_this_tier(request).then(|| {
                 let seen = request.seen().iter().map(seen).collect();
                 (request.is_finished(), request.rank(), seen)
             }))

@@ -1,7 +1,7 @@
 //! Adaptive replacement: chunks used once (T1), chunks used again (T2), and the ghosts of what was
 //! evicted from each (B1, B2).
 
-use super::room::room_for;
+use super::reservation::reserved_list;
 use crate::block::CacheKey;
 use crate::host::chunks::{ChunkId, Chunks, Cursor};
 use crate::host::links::{Links, NONE, Order};
@@ -27,7 +27,7 @@ pub(crate) struct Arc {
 
 impl Arc {
     pub(super) fn new(capacity: usize) -> Self {
-        let (links, list_of) = (Links::new(room_for(capacity)), room_for(capacity));
+        let (links, list_of) = (Links::new(reserved_list(capacity)), reserved_list(capacity));
         Self { capacity, links, list_of, ..Self::default() }
     }
 

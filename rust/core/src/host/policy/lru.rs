@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::room::room_for;
+use super::reservation::reserved_list;
 use crate::block::CacheKey;
 use crate::host::chunks::{ChunkId, Chunks, Cursor};
 use crate::host::key::Position;
@@ -114,7 +114,7 @@ impl Lru {
     pub(super) fn new(release: VllmVersion, capacity: usize) -> Self {
         Self {
             release,
-            listing: Listing { recencies: room_for(capacity), ..Listing::default() },
+            listing: Listing { recencies: reserved_list(capacity), ..Listing::default() },
             next_rank: 0,
             segments: VecDeque::new(),
             num_in_segments: 0,

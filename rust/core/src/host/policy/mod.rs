@@ -3,7 +3,7 @@
 mod arc;
 mod lru;
 
-mod room;
+mod reservation;
 
 use super::chunks::{ChunkId, Chunks};
 use super::key::Position;

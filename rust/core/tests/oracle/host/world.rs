@@ -134,7 +134,7 @@ impl World {
         let all = groups.iter().flat_map(|&group| (first..first + len).map(move |at| (at, group)));
         let (keys, positions): (Vec<_>, Vec<_>) =
             all.map(|(at, group)| (key(prompt, at, group), self.position(at))).unzip();
-        self.adopt(request);
+        self.claim_for_this_tier(request);
         let running = &mut self.requests[request];
         let placed = keys.iter().copied().zip(positions.iter().copied());
         let plan = self.engine.prepare_store(&mut running.engine, placed);
@@ -155,7 +155,7 @@ impl World {
         let hits: Vec<_> = (first..first + len).filter(is_ready).collect();
         let keys: Vec<_> = hits.iter().map(|&at| key(prompt, at, group)).collect();
         let positions: Vec<_> = hits.iter().map(|&at| self.position(at)).collect();
-        self.adopt(request);
+        self.claim_for_this_tier(request);
         let running = &mut self.requests[request];
         let placed = keys.iter().copied().zip(positions.iter().copied());
         let chunks = self.engine.prepare_load(&mut running.engine, placed);
@@ -209,7 +209,7 @@ impl World {
     fn refuse(&mut self, request: usize, first: usize, len: usize, group: u16) {
         let prompt = self.requests[request].prompt;
         let keys: Vec<_> = (first..first + len).map(|at| key(prompt, at, group)).collect();
-        self.adopt(request);
+        self.claim_for_this_tier(request);
         let Self { engine, model, requests, .. } = self;
         let user = &mut requests[request].engine;
         let placed = |keys: &[CacheKey]| keys.iter().map(|&key| (key, None)).collect::<Vec<_>>();
@@ -223,7 +223,7 @@ impl World {
         let twice = placed(&[&keys[..], &keys[..1]].concat());
         assert!(engine.prepare_store(user, twice.into_iter()).is_err());
         let mut ended = HostRequest::default();
-        engine.adopt(&mut ended);
+        engine.claim_for_this_tier(&mut ended);
         engine.finish_request(&mut ended, []);
         let is_used = |key: &CacheKey| match references(key) {
             Some(count) => count >= 0,
@@ -235,7 +235,7 @@ impl World {
     }
 
     /// Starts the request again if there was a reset.
-    fn adopt(&mut self, request: usize) {
+    fn claim_for_this_tier(&mut self, request: usize) {
         let model = &mut self.requests[request].model;
         if model.resets != self.model.resets {
             *model = model::Request { resets: self.model.resets, ..Default::default() };
