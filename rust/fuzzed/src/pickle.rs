@@ -56,7 +56,7 @@ impl Writer {
     }
 
     fn tuple(&mut self, object: Option<usize>, items: &[Value]) {
-        if self.refers(object) {
+        if self.write_if_in_memo(object) {
             return;
         }
         // Longer tuples start with a mark. For the others, an empty piece marks the position where
@@ -68,7 +68,7 @@ impl Writer {
     }
 
     fn string(&mut self, object: Option<usize>, bytes: &[u8], [short, long]: [u8; 2]) {
-        if self.refers(object) {
+        if self.write_if_in_memo(object) {
             return;
         }
         let mut piece = match u8::try_from(bytes.len()) {
@@ -81,7 +81,7 @@ impl Writer {
         self.memoize(object);
     }
 
-    fn refers(&mut self, object: Option<usize>) -> bool {
+    fn write_if_in_memo(&mut self, object: Option<usize>) -> bool {
         let known = |&known: &Option<usize>| object.is_some() && known == object;
         let Some(index) = self.memo.iter().position(known) else { return false };
         self.more(match u8::try_from(index) {

@@ -116,12 +116,12 @@ def test_what_costs_more_than_the_cheapest_is_not_played() -> None:
             on_progress: Callable[[int], None],
             is_wanted: Callable[[int], bool] = lambda _: True,
         ) -> Outcomes:
-            def is_counted(at: int) -> bool:
+            def start_if_wanted(at: int) -> bool:
                 if is_wanted(at):
                     started.append(at)
                 return at in started
 
-            return local.outcomes(runs, on_progress, is_counted)
+            return local.outcomes(runs, on_progress, start_if_wanted)
 
     result = search_cheapest(search, search.runs(), Counting(), lambda _: None)
     # These are all candidates of the first cost, and runs that other cores had begun before one of

@@ -178,7 +178,7 @@ impl PickleEncoder {
 
     #[inline]
     fn string(&mut self, opcodes: &Opcodes, identity: Identity, bytes: &[u8]) {
-        if self.refer(identity) {
+        if self.write_if_in_memo(identity) {
             return;
         }
         let stands_alone = bytes.len() >= FRAME_TARGET;
@@ -205,7 +205,7 @@ impl PickleEncoder {
 
     #[inline]
     fn tuple(&mut self, identity: Identity, len: usize, items: impl FnOnce(&mut Self)) {
-        if self.refer(identity) {
+        if self.write_if_in_memo(identity) {
             return;
         }
         if len > 3 {
@@ -232,7 +232,7 @@ impl PickleEncoder {
 
     /// Writes a reference to the object if it is in the memo. Returns whether it is.
     #[inline]
-    fn refer(&mut self, identity: Identity) -> bool {
+    fn write_if_in_memo(&mut self, identity: Identity) -> bool {
         if identity == Identity::Unique {
             return false;
         }

@@ -117,7 +117,7 @@ impl Adaptive {
             let last = || self.priorities.high().first().or(self.protected.first()).copied();
             let block = listed.or_else(last)?;
             self.leave(block);
-            if !self.gets_second_chance(block) {
+            if !self.give_second_chance(block) {
                 return Some(block);
             }
         }
@@ -125,7 +125,7 @@ impl Adaptive {
 
     /// Gives a tail that is due for eviction the age of the full-attention block with the same end,
     /// if that block was used later. Returns whether it did.
-    fn gets_second_chance(&mut self, tail: BlockId) -> bool {
+    fn give_second_chance(&mut self, tail: BlockId) -> bool {
         let block = *self.block(tail);
         if !block.may_get_second_chance() {
             return false;

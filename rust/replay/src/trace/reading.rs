@@ -193,8 +193,8 @@ impl Reading {
     }
 
     /// Gives the requests of the trace their times in the unit that is inferred from all of them.
-    pub fn settle_times(&mut self, requests: &mut [TraceRequest]) {
-        self.order.has_late |= self.times.settle(requests);
+    pub fn apply_inferred_unit(&mut self, requests: &mut [TraceRequest]) {
+        self.order.has_late |= self.times.apply_inferred_unit(requests);
     }
 
     /// Returns the index of the next request to read.

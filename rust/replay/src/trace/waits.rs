@@ -20,7 +20,7 @@ impl Trace {
         if let Some(error) = reader.unfinished() {
             return Err(error);
         }
-        reader.reading.settle_times(&mut self.requests);
+        reader.reading.apply_inferred_unit(&mut self.requests);
         if !reader.reading.is_unordered {
             self.order_by_time(reader);
             return Ok(0);

@@ -29,7 +29,7 @@ class RandomConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         super().__init__(vllm_config, KVConnectorRole.SCHEDULER, kv_cache_config)
         self._plan = plan
         self._calls: list[Any] = []
-        self._times_asked: dict[str, int] = {}
+        self._num_queries: dict[str, int] = {}
         self.loading: list[str] = []
         self.sending: list[str] = []
 
@@ -47,7 +47,7 @@ class RandomConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         rng = self._rng_of(request, "matched")
         if rng.random() >= self._plan.external_share:
             return 0, False
-        if rng.random() < 0.1 and self._is_first_time(request):
+        if rng.random() < 0.1 and self._count_query(request) == 1:
             return None, False
         is_async = rng.random() < self._plan.loads_asynchronously
         size = self._plan.scenario.scheduler_block_size
@@ -56,10 +56,11 @@ class RandomConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         num_external = max(0, num_matched - num_computed_tokens)
         return num_external, is_async and num_external > 0
 
-    def _is_first_time(self, request: Any) -> bool:
+    def _count_query(self, request: Any) -> int:
+        """Count a query about a request. Return how many there were since its last preemption."""
         key = f"{request.request_id} {request.num_preemptions}"
-        self._times_asked[key] = self._times_asked.get(key, 0) + 1
-        return self._times_asked[key] == 1
+        self._num_queries[key] = self._num_queries.get(key, 0) + 1
+        return self._num_queries[key]
 
     def _rng_of(self, request: Any, what: str) -> random.Random:
         preemptions = request.num_preemptions

@@ -53,7 +53,7 @@ impl DefaultQueue {
 
     /// Uses a block that became free in a tick. Returns whether it is a hit; if not, the request
     /// computes the block.
-    pub fn used(&mut self, tick: usize) -> bool {
+    pub fn use_block(&mut self, tick: usize) -> bool {
         let is_hit = tick >= self.num_evicted;
         if is_hit {
             self.amounts[tick] = self.amounts[tick].saturating_sub(BLOCK);

@@ -163,7 +163,7 @@ impl Duel {
                 self.counts.kept_by_default += 1;
             }
             Some(Place::Free { class, epoch, position, tick }) => {
-                self.counts.kept_by_default += u64::from(self.default_queue.used(tick));
+                self.counts.kept_by_default += u64::from(self.default_queue.use_block(tick));
                 let list =
                     self.ghost_lists.get_mut(&(class, epoch)).expect("the list of a free name");
                 list.names[position] = None;

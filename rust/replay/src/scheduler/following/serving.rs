@@ -21,7 +21,7 @@ impl<C: Cache> Follower<'_, C> {
         let mut preempts = false;
         while self.run.scheduled.len() < self.run.running.len() {
             let place = self.run.scheduled.len();
-            if self.preempts_itself(place) {
+            if self.preempt_recorded_victim(place) {
                 preempts = true;
                 continue;
             }
@@ -54,7 +54,7 @@ impl<C: Cache> Follower<'_, C> {
     /// Preempts a request that the server preempted for its own allocation, after the server's
     /// earlier victims. Returns whether it did. A pool larger than the server's has room for the
     /// request.
-    pub(super) fn preempts_itself(&mut self, place: usize) -> bool {
+    pub(super) fn preempt_recorded_victim(&mut self, place: usize) -> bool {
         let settings = self.run.settings;
         let recorded = settings.rules.as_ref().map(|rules| rules.num_blocks);
         let is_larger = settings.num_blocks.is_none_or(|num| Some(num) > recorded);

@@ -30,13 +30,13 @@ pub struct Times {
     num_sure: usize,
     num_with_offset: usize,
     num_without_offset: usize,
-    is_settled: bool,
+    is_unit_applied: bool,
     notes: Vec<String>,
 }
 
 impl Times {
     /// Returns the microseconds of a number that is the time of a request. Until
-    /// [`settle`](Self::settle), numbers without a sure unit have the default unit.
+    /// [`Self::apply_inferred_unit`], numbers without a sure unit have the default unit.
     pub fn number(&mut self, request: usize, time: f64, scale: Scale) -> u64 {
         match scale {
             Scale::Sure(unit) => {
@@ -75,8 +75,8 @@ impl Times {
 
     /// Gives each request the time of its number in the inferred unit. Later numbers keep the
     /// default unit. Returns whether the order of times may have changed.
-    pub fn settle(&mut self, requests: &mut [TraceRequest]) -> bool {
-        if std::mem::replace(&mut self.is_settled, true) {
+    pub fn apply_inferred_unit(&mut self, requests: &mut [TraceRequest]) -> bool {
+        if std::mem::replace(&mut self.is_unit_applied, true) {
             return false;
         }
         let tokens = requests.iter().map(|it| it.prompt.len() + it.output_length);
@@ -278,11 +278,11 @@ mod tests {
         times.number(0, 0.5, Scale::Default(Unit::Milliseconds));
         times.number(1, 1.79e9, Scale::Default(Unit::Milliseconds));
         assert_eq!(times.judgement(0), Some(Judgement::Plain(Unit::Microseconds)));
-        times.settle(&mut []);
+        times.apply_inferred_unit(&mut []);
         assert!(times.notes().is_empty());
         let mut sure = Times { given: Some(Unit::Microseconds), ..Times::default() };
         assert_eq!(sure.number(0, 2.0, Scale::Sure(Unit::Seconds)), 2_000_000);
-        sure.settle(&mut []);
+        sure.apply_inferred_unit(&mut []);
         let note = "--time-unit us is not used: the trace says its own units";
         assert_eq!(sure.notes(), [note]);
     }
