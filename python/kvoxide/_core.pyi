@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, U
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import deprecated
 
 GroupKind: TypeAlias = Literal[
     "full_attention",
@@ -505,8 +506,11 @@ class RetentionReport:
     of its blocks. docs/explain/retention.md explains how to read it."""
 
     @property
-    def ordering(self) -> Literal["recency", "frequency", "hazard"]:
+    def scoring_function(self) -> Literal["recency", "frequency", "hazard"]:
         """The scoring function in force."""
+    @property
+    @deprecated("use scoring_function")
+    def ordering(self) -> Literal["recency", "frequency", "hazard"]: ...
     @property
     def in_use_blocks(self) -> int:
         """Blocks in use. This and the next four add up to all blocks but the null block."""
@@ -517,7 +521,10 @@ class RetentionReport:
     def tail_blocks(self) -> int:
         """Free cached blocks of windows, chunks and states."""
     @property
-    def held_blocks(self) -> int:
+    @deprecated("use protected_blocks")
+    def held_blocks(self) -> int: ...
+    @property
+    def protected_blocks(self) -> int:
         """Protected tails: blocks of windows, chunks and states that are kept for a running
         request. They are not counted above."""
     @property
@@ -1277,7 +1284,10 @@ class SimulationResult:
     default_hit_tokens: int | None
     """Prompt tokens that the default policy would have hit, as adaptive retention estimates it in a
     server; None for other policies and for several instances."""
-    orderings: list[str | None]
+    @property
+    @deprecated("use scoring_functions")
+    def orderings(self) -> list[str | None]: ...
+    scoring_functions: list[str | None]
     """The scoring function in force at each of these points; None without adaptive retention."""
     def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
     @classmethod

@@ -18,6 +18,7 @@ use kvoxide_replay::{Control, Settings, Stopped, run};
 
 use crate::ffi::{
     PyGroupSpec, PyPolicy, Reduced, contained, optional_size, reduced, restored, size, to_py,
+    warn_renamed,
 };
 use crate::serving::{PyServing, ServingResult};
 use crate::trace::PyTrace;
@@ -262,9 +263,18 @@ impl SimulationResult {
     }
 
     #[getter]
-    fn orderings(&self) -> Vec<Option<&'static str>> {
+    fn scoring_functions(&self) -> Vec<Option<&'static str>> {
         let points = self.report.retention.iter();
-        points.map(|point| point.retention.ordering.map(|ordering| ordering.name())).collect()
+        points
+            .map(|point| point.retention.scoring_function.map(|function| function.name()))
+            .collect()
+    }
+
+    /// Returns the functions under the name that version 0.2.0 had for them.
+    #[getter]
+    fn orderings(&self, py: Python<'_>) -> PyResult<Vec<Option<&'static str>>> {
+        warn_renamed(py, c"SimulationResult.orderings is now SimulationResult.scoring_functions")?;
+        Ok(self.scoring_functions())
     }
 
     #[getter]
@@ -285,9 +295,9 @@ impl SimulationResult {
                 1 => *prompt_tokens as f64,
                 2 => *hit_tokens as f64,
                 3 => share(retention.in_use),
-                4 => share(retention.waiting.full),
-                5 => share(retention.waiting.tail),
-                6 => share(retention.held),
+                4 => share(retention.evictable.full),
+                5 => share(retention.evictable.tail),
+                6 => share(retention.protected),
                 7 => share(retention.empty),
                 8 => retention.evictions.full as f64,
                 _ => retention.evictions.tail as f64,

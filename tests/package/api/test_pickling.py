@@ -86,7 +86,8 @@ def figures(result: Any) -> dict[str, Any]:
     """Return all of a result, except how long the replay itself took."""
     if result is None:
         return {}
-    names = [name for name in dir(result) if not name.startswith("_")]
+    old_names = {"orderings"}
+    names = [name for name in dir(result) if not name.startswith("_") and name not in old_names]
     told = {name: getattr(result, name) for name in names}
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value

@@ -33,8 +33,17 @@ def test_other_policies_have_no_report() -> None:
 def test_a_new_manager_has_decided_nothing() -> None:
     report = adaptive().retention_report()
     assert report is not None
-    assert (report.ordering, report.empty_blocks) == ("recency", 399)
+    assert (report.scoring_function, report.empty_blocks) == ("recency", 399)
     assert report.sampled_kept == {"recency": 0, "frequency": 0, "hazard": 0}
+
+
+def test_names_of_version_0_2_0_warn_and_return_the_same() -> None:
+    report = adaptive().retention_report()
+    assert report is not None
+    with pytest.warns(DeprecationWarning, match="ordering is now RetentionReport.scoring_function"):
+        assert report.ordering == report.scoring_function
+    with pytest.warns(DeprecationWarning, match="is now RetentionReport.protected_blocks"):
+        assert report.held_blocks == report.protected_blocks
 
 
 def test_every_block_is_in_one_place_and_evictions_and_hits_are_counted() -> None:
@@ -44,10 +53,10 @@ def test_every_block_is_in_one_place_and_evictions_and_hits_are_counted() -> Non
     assert manager.allocate_slots(request, 50) is not None
     report = manager.retention_report()
     assert report is not None
-    places = [report.full_blocks, report.tail_blocks, report.held_blocks, report.empty_blocks]
+    places = [report.full_blocks, report.tail_blocks, report.protected_blocks, report.empty_blocks]
     assert report.in_use_blocks == 8
     assert report.in_use_blocks + sum(places) == 399
-    cached = report.full_blocks + report.tail_blocks + report.held_blocks
+    cached = report.full_blocks + report.tail_blocks + report.protected_blocks
     # The three full blocks of each group that are in use are cached, or one window tail less.
     assert 0 < manager.block_pool.get_num_cached_blocks() - cached <= 6
     assert min(report.evicted_full_blocks, report.evicted_tail_blocks) > 0

@@ -19,7 +19,7 @@ class Report:
     hit_answer_tokens: int = 0
     evicted_full_blocks: int = 0
     evicted_tail_blocks: int = 0
-    ordering: str = "recency"
+    scoring_function: str = "recency"
     sampled_blocks: int = 0
     sampled_kept: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("recency", "frequency", "hazard"), 0)

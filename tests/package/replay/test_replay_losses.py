@@ -63,9 +63,11 @@ def test_the_pool_over_the_trace(sample: Trace, policy: str) -> None:
     assert (np.diff(points[:, [0, 1, 2, 8, 9]], axis=0) >= 0).all()
     assert points[-1, :3].tolist() == [120, result.prompt_tokens, result.hit_tokens]
     assert points[-1, 8:].sum() == result.evictions
-    orderings = {"recency", "frequency", "hazard"} if policy == "adaptive" else {None}
-    assert len(result.orderings) == 100
-    assert set(result.orderings) <= orderings
+    functions = {"recency", "frequency", "hazard"} if policy == "adaptive" else {None}
+    assert len(result.scoring_functions) == 100
+    assert set(result.scoring_functions) <= functions
+    with pytest.warns(DeprecationWarning, match="is now SimulationResult.scoring_functions"):
+        assert result.orderings == result.scoring_functions
     assert (points[:, 6].max() > 0) == (policy != "uncached-first"), "held or pinned"
 
 

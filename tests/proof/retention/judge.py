@@ -199,7 +199,7 @@ def _differs(policy: str, groups: Groups) -> bool:
 
 
 def _changed_early(result: SimulationResult) -> bool:
-    """Return whether the ordering changed between two points of the run before its first
+    """Return whether the scoring function changed between two points of the run before its first
     eviction."""
-    points = zip(result.retention_timeline.tolist(), result.orderings, strict=True)
-    return len({ordering for row, ordering in points if row[8] + row[9] == 0}) > 1
+    points = zip(result.retention_timeline.tolist(), result.scoring_functions, strict=True)
+    return len({function for row, function in points if row[8] + row[9] == 0}) > 1

@@ -51,7 +51,8 @@ def sweep_lines(cells: Sequence[Cell]) -> Iterator[str]:
                 yield f"{policy} falls by {fall:.2f} from {best.blocks:,} to {cell.blocks:,} blocks"
         early = [f"{cell.blocks:,}" for cell in curve if cell.changed_early]
         if early:
-            yield f"the ordering changed before the first eviction: {', '.join(early)} blocks"
+            sizes = ", ".join(early)
+            yield f"the scoring function changed before the first eviction: {sizes} blocks"
         yield ""
     counts = ", ".join(f"{count} of {policy}" for policy, count in num_falls.items())
     yield f"falls by more than {FALL}: {counts}; {len(cells)} sizes"

@@ -75,7 +75,10 @@ def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
         values = f"{row.worst:+.2f} | {row.mean:+.2f} | {row.mean_above_default:+.2f}"
         yield f"| {name} | {row.num_cells} | {lost} | {values} |"
     early = sum(cell.changed_early for cell in cells)
-    yield f"\nThe ordering changed before the first eviction in {early} of {len(cells)} cells."
+    yield (
+        "\nThe scoring function changed before the first eviction in "
+        f"{early} of {len(cells)} cells."
+    )
 
 
 def lost_lines(cells: Sequence[Cell]) -> Iterator[str]:

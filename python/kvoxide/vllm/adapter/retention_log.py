@@ -78,12 +78,12 @@ def describe(before: RetentionReport, after: RetentionReport, seconds: float) ->
         "on answers",
         f"evicted {after.evicted_full_blocks - before.evicted_full_blocks} full blocks, "
         f"{after.evicted_tail_blocks - before.evicted_tail_blocks} of windows and states",
-        f"{after.ordering} order in force",
+        f"{after.scoring_function} order in force",
     ]
     if sampled := after.sampled_blocks - before.sampled_blocks:
         kept = {
-            ordering: _share(blocks - before.sampled_kept[ordering], sampled)
-            for ordering, blocks in after.sampled_kept.items()
+            function: _share(blocks - before.sampled_kept[function], sampled)
+            for function, blocks in after.sampled_kept.items()
         }
         about = "at most" if after.is_default_hit_a_limit else "about"
         default = _share(_default_hits(before, after), prompt_tokens)

@@ -55,14 +55,14 @@ impl Admitted {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RetentionReport {
     /// The current scoring function; `None` without adaptive retention.
-    pub ordering: Option<ScoringFunction>,
+    pub scoring_function: Option<ScoringFunction>,
     /// The number of blocks in use.
     pub in_use: u64,
     /// The number of free cached blocks that are neither pinned nor protected.
-    pub waiting: ByKind,
+    pub evictable: ByKind,
     /// The number of free cached blocks that are evicted last: pinned, or protected while a request
     /// runs.
-    pub held: u64,
+    pub protected: u64,
     /// The number of free blocks without a key.
     pub empty: u64,
     /// The number of evictions. Without adaptive retention, counts start when
@@ -89,13 +89,13 @@ impl Manager {
         let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
         let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {
-            ordering: shadow.map(|shadow| shadow.in_force),
+            scoring_function: shadow.map(|shadow| shadow.in_force),
             in_use: statistics.in_use as u64,
-            waiting: by_kind(
+            evictable: by_kind(
                 &self.groups,
                 statistics.evictable.iter().map(|&blocks| blocks as u64),
             ),
-            held: statistics.protected as u64,
+            protected: statistics.protected as u64,
             empty: statistics.empty as u64,
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,

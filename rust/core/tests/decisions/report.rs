@@ -10,7 +10,7 @@ fn managed(num_blocks: usize, policy: Policy) -> Manager {
 }
 
 fn num_blocks(report: &RetentionReport) -> u64 {
-    report.in_use + report.waiting.full + report.waiting.tail + report.held + report.empty
+    report.in_use + report.evictable.full + report.evictable.tail + report.protected + report.empty
 }
 
 #[test]
@@ -23,8 +23,8 @@ fn every_block_is_counted_once_by_its_state() {
     manager.free(1).expect("a request that runs");
     let report = manager.retention_report();
     assert_eq!((report.in_use, report.empty), (0, 52));
-    assert_eq!(report.waiting, ByKind { full: 4, tail: 4 });
-    assert_eq!((report.ordering, report.sample), (None, None));
+    assert_eq!(report.evictable, ByKind { full: 4, tail: 4 });
+    assert_eq!((report.scoring_function, report.sample), (None, None));
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn pinned_and_protected_blocks_are_counted_separately() {
     let mut manager = managed(61, pins);
     serve(&mut manager, 1, 0..18);
     let report = manager.retention_report();
-    assert_eq!((report.held, report.waiting), (8, ByKind::default()));
+    assert_eq!((report.protected, report.evictable), (8, ByKind::default()));
     assert_eq!(num_blocks(&report), 60);
 
     let mut manager = managed(1000, Policy::adaptive());
@@ -42,7 +42,7 @@ fn pinned_and_protected_blocks_are_counted_separately() {
         .into_iter()
         .for_each(|num_tokens| step(&mut manager, &mut request, num_tokens));
     let report = manager.retention_report();
-    assert_eq!((report.held, num_blocks(&report)), (4, 999), "two tails of two blocks");
+    assert_eq!((report.protected, num_blocks(&report)), (4, 999), "two tails of two blocks");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_shadow_caches_count_the_hits_of_each_scoring_function() {
         serve(&mut manager, id, id % 30 * 1000..id % 30 * 1000 + 201);
     }
     let report = manager.retention_report();
-    assert_eq!(report.ordering.map(|ordering| ordering.name()), Some("recency"));
+    assert_eq!(report.scoring_function.map(|function| function.name()), Some("recency"));
     let sample = report.sample.expect("adaptive retention");
     // All 30 prompts of 50 blocks fit, so all of them are hit the second time.
     assert!((60..130).contains(&sample.hit), "{sample:?}");

@@ -47,7 +47,7 @@ pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports, panic_midway};
 pub(crate) use pickling::{NewArgs, Reduced, new_args, reduced, restored};
-pub(crate) use retention::PyRetentionReport;
+pub(crate) use retention::{PyRetentionReport, warn_renamed};
 pub(crate) use shared_methods::{
     found, held_blocks, list_methods, manager_methods, mixed_digest, offloads_by_name,
     pool_methods, take_blocks, view_methods,

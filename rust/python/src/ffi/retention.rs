@@ -1,7 +1,9 @@
 //! The report of adaptive retention, for Python.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 
+use pyo3::exceptions::PyDeprecationWarning;
 use pyo3::prelude::*;
 
 use kvoxide_core::pool::ScoringFunction;
@@ -10,11 +12,11 @@ use kvoxide_core::{ByKind, Manager, RetentionReport};
 /// Decisions of adaptive retention and their results.
 #[pyclass(module = "kvoxide", name = "RetentionReport", frozen, get_all, skip_from_py_object)]
 pub(crate) struct PyRetentionReport {
-    ordering: &'static str,
+    scoring_function: &'static str,
     in_use_blocks: u64,
     full_blocks: u64,
     tail_blocks: u64,
-    held_blocks: u64,
+    protected_blocks: u64,
     empty_blocks: u64,
     evicted_full_blocks: u64,
     evicted_tail_blocks: u64,
@@ -34,10 +36,10 @@ impl PyRetentionReport {
     pub fn of(manager: &Manager) -> Option<Self> {
         manager.pool().adaptive()?;
         let RetentionReport {
-            ordering,
+            scoring_function,
             in_use,
-            waiting,
-            held,
+            evictable,
+            protected,
             empty,
             evictions,
             admitted,
@@ -45,13 +47,13 @@ impl PyRetentionReport {
             default_hits,
         } = manager.retention_report();
         let sample = sample?;
-        let ByKind { full, tail } = waiting;
+        let ByKind { full, tail } = evictable;
         Some(Self {
-            ordering: ordering?.name(),
+            scoring_function: scoring_function?.name(),
             in_use_blocks: in_use,
             full_blocks: full,
             tail_blocks: tail,
-            held_blocks: held,
+            protected_blocks: protected,
             empty_blocks: empty,
             evicted_full_blocks: evictions.full,
             evicted_tail_blocks: evictions.tail,
@@ -70,4 +72,25 @@ impl PyRetentionReport {
             is_default_hit_a_limit: default_hits.is_upper_limit,
         })
     }
+}
+
+/// The names that fields had in version 0.2.0.
+#[pymethods]
+impl PyRetentionReport {
+    #[getter]
+    fn ordering(&self, py: Python<'_>) -> PyResult<&'static str> {
+        warn_renamed(py, c"RetentionReport.ordering is now RetentionReport.scoring_function")?;
+        Ok(self.scoring_function)
+    }
+
+    #[getter]
+    fn held_blocks(&self, py: Python<'_>) -> PyResult<u64> {
+        warn_renamed(py, c"RetentionReport.held_blocks is now RetentionReport.protected_blocks")?;
+        Ok(self.protected_blocks)
+    }
+}
+
+/// Warns that an attribute has a new name.
+pub(crate) fn warn_renamed(py: Python<'_>, message: &CStr) -> PyResult<()> {
+    PyErr::warn(py, &py.get_type::<PyDeprecationWarning>(), message, 1)
 }

@@ -51,21 +51,20 @@ class PoolCourse:
     """The blocks of a pool after each number of finished ``requests``.
 
     ``states`` are shares of the pool (0 to 1) that add up to 1, ``evictions`` numbers of blocks so
-    far. ``orderings`` are the orderings of adaptive retention, each with the request after which
-    it began.
+    far. ``scoring_functions`` took over in turn, each with the request after which it began.
     """
 
     requests: list[float]
     states: list[Series]
     evictions: list[Series]
-    orderings: list[tuple[float, str]]
+    scoring_functions: list[tuple[float, str]]
 
 
 def pool_course(outcome: Outcome) -> PoolCourse:
     """Return the course of an outcome that has a pool."""
     rows = outcome.result.retention_timeline
     requests: list[float] = rows[:, 0].tolist()
-    points = zip(requests, outcome.result.orderings, strict=True)
+    points = zip(requests, outcome.result.scoring_functions, strict=True)
     begins = [(name, next(at)[0]) for name, at in groupby(points, lambda point: point[1])]
     return PoolCourse(
         requests,

@@ -16,11 +16,11 @@ RETENTION_COLUMNS = [
     "in_use_share",
     "full_share",
     "tail_share",
-    "held_share",
+    "evicted_last_share",
     "empty_share",
     "evicted_full_blocks",
     "evicted_tail_blocks",
-    "ordering",
+    "scoring_function",
 ]
 TIMELINE_COLUMNS = ["requests_finished", "used_share", "cached_share", "pinned_share"]
 
@@ -73,8 +73,8 @@ def retention_record(outcome: Outcome) -> list[list[float | str | None]] | None:
     if not outcome.has_pool:
         return None
     result = outcome.result
-    points = zip(result.retention_timeline.tolist(), result.orderings, strict=True)
-    return [[*row, ordering] for row, ordering in points]
+    points = zip(result.retention_timeline.tolist(), result.scoring_functions, strict=True)
+    return [[*row, function] for row, function in points]
 
 
 def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ def draw_fates(axes: "Axes", outcomes: Sequence[Outcome]) -> None:
 
 def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
     """Draw the states of the blocks of a run's pool over the trace, the evicted blocks, and the
-    orderings."""
+    scoring functions."""
     course = pool_course(outcome)
     axes.stackplot(
         course.requests,
@@ -41,9 +41,9 @@ def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(_percent())
     axes.set_ylabel(f"{outcome.run.policy.name}\nblocks")
-    for request, ordering in course.orderings:
+    for request, function in course.scoring_functions:
         # The names would overlap.
-        axes.text(request, 1.02, ordering[0].upper(), fontsize="x-small")
+        axes.text(request, 1.02, function[0].upper(), fontsize="x-small")
     evictions = axes.twinx()
     for evicted, line in zip(course.evictions, _EVICTION_LINES, strict=True):
         evictions.plot(course.requests, evicted.values, color="black", linewidth=1, linestyle=line)

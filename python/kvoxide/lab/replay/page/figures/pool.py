@@ -10,7 +10,9 @@ from kvoxide.lab.replay.page.figures.styles import COUNT, REQUESTS, SHARE, Style
 from kvoxide.lab.replay.results import PoolCourse, pool_course
 from kvoxide.lab.replay.run import Outcome
 
-_ORDERINGS: Final = "Letters: the ordering that took over, R(ecency), F(requency) or H(azard)."
+_FUNCTIONS: Final = (
+    "Letters: the scoring function that took over, R(ecency), F(requency) or H(azard)."
+)
 
 
 def blocks(outcome: Outcome) -> Figure:
@@ -46,16 +48,16 @@ def blocks(outcome: Outcome) -> Figure:
             xaxis=axis(REQUESTS, anchor="y2"),
             yaxis=axis(SHARE, title="share of the pool", range=[0, 1], domain=[0.42, 1]),
             yaxis2=axis(COUNT, title="blocks evicted", domain=[0, 0.32]),
-            annotations=_orderings(course),
+            annotations=_scoring_functions(course),
         )
     )
     title = f"Blocks of the pool: {outcome.run.policy.name}"
-    note = _ORDERINGS if course.orderings else ""
+    note = _FUNCTIONS if course.scoring_functions else ""
     return Figure(title, note, figure.to_plotly_json())
 
 
-def _orderings(course: PoolCourse) -> list[dict[str, object]]:
-    """Return the first letters of orderings, above the pool."""
+def _scoring_functions(course: PoolCourse) -> list[dict[str, object]]:
+    """Return the first letters of scoring functions, above the pool."""
     return [
         {
             "x": request,
@@ -67,7 +69,7 @@ def _orderings(course: PoolCourse) -> list[dict[str, object]]:
             "showarrow": False,
             "font": {"size": 11},
         }
-        for request, name in course.orderings
+        for request, name in course.scoring_functions
     ]
 
 
