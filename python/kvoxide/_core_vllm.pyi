@@ -70,8 +70,8 @@ class VllmFreeWalk:
     def __next__(self) -> VllmBlock: ...
 
 @final
-class VllmKeeper:
-    """Keeps the views of blocks alive as long as the pool that holds it."""
+class VllmPoolCloser:
+    """Drops the views of blocks when the pool that holds this object ends."""
 
 @final
 class VllmQueueEnd:
@@ -151,12 +151,12 @@ class VllmBlockHasher:
         """
     def hash_prompt(
         self, parent: Any, tokens: Any, num_blocks: int, keys: list[Any] | None = None
-    ) -> tuple[list[bytes], VllmMadeHashes | None]:
+    ) -> tuple[list[bytes], VllmHashChain | None]:
         """Return :meth:`hash_blocks` from token 0 on. Many hashes of 32 bytes are also kept in
         Rust."""
 
 @final
-class VllmMadeHashes:
+class VllmHashChain:
     """Hashes of a prompt in Rust. A request's ``_kvoxide_chain_end`` has them for
     :class:`VllmManager` and :class:`VllmRequestKeys`. A pickle of it is ``None``."""
 
@@ -239,7 +239,7 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
         """Whether vLLM's own objects replaced this engine. It then refuses most calls."""
     @property
     def num_blocks(self) -> int: ...
-    def set_facade(self, pool: Any) -> VllmKeeper:
+    def set_facade(self, pool: Any) -> VllmPoolCloser:
         """Set the object that represents the block pool; only a weak reference is kept. The pool
         must keep the returned object for as long as it lives. Raises :class:`BlockError` if there
         is a pool already."""
@@ -348,7 +348,7 @@ class VllmBlockIds:
     def __new__(cls) -> Self: ...
     def update(self, block_ids: list[int]) -> None: ...
     def update_from(self, blocks: VllmBlocks) -> None: ...
-    def among(self, block_ids: dict[int, Any]) -> list[int]:
+    def contained_of(self, block_ids: dict[int, Any]) -> list[int]:
         """Return which of ``block_ids`` are in the set."""
     def forget_in(
         self,
@@ -361,7 +361,7 @@ class VllmBlockIds:
         ``groups``. This applies to blocks after the chunks that a request stored, and before
         ``num_before`` of its blocks in each group, if it has such numbers."""
     @staticmethod
-    def first_in(block_ids: list[int], start: int, end: int) -> int:
+    def first_not_null(block_ids: list[int], start: int, end: int) -> int:
         """Return the position of the first id in ``block_ids[start:end]`` that is not the null
         block's, or ``end``."""
     def __contains__(self, block_id: int, /) -> bool: ...
@@ -376,7 +376,7 @@ class VllmRequestKeys:
     def __new__(cls, groups: Sequence[tuple[int, int, int]]) -> Self: ...
     def extend(self, hashes: list[bytes], attributes: dict[str, Any] | None = None) -> None:
         """Read the request's block hashes after the ones that were read before. Hashes that its
-        ``attributes`` have as :class:`VllmMadeHashes` are shared. Raises
+        ``attributes`` have as :class:`VllmHashChain` are shared. Raises
         :class:`~kvoxide.BlockHashError` for hashes of 32 bytes together with shorter ones, and for
         longer hashes."""
     def groups(self) -> list[VllmGroupKeys]: ...

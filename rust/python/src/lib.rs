@@ -57,10 +57,10 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmBlocks>()?;
     module.add_class::<vllm::VllmBlockSequence>()?;
     module.add_class::<vllm::VllmFreeWalk>()?;
-    module.add_class::<vllm::VllmKeeper>()?;
+    module.add_class::<vllm::VllmPoolCloser>()?;
     module.add_class::<vllm::VllmQueueEnd>()?;
     module.add_class::<vllm::VllmBlockHasher>()?;
-    module.add_class::<ffi::MadeHashes>()?;
+    module.add_class::<ffi::HashChain>()?;
     module.add_class::<vllm::VllmBlockNumbers>()?;
     module.add_class::<vllm::VllmEventClasses>()?;
     module.add_class::<vllm::VllmEvents>()?;

@@ -9,8 +9,8 @@ from tests.testing.paths import ROOT
 
 # A ceiling only falls: a change that removes a count lowers it here.
 CEILINGS = {
-    "python": {"noun clauses": 23, "those of": 13, "words of rule 5": 15},
-    "rust": {"noun clauses": 10, "those of": 8, "words of rule 5": 12},
+    "python": {"noun clauses": 22, "those of": 13, "words of rule 5": 15},
+    "rust": {"noun clauses": 9, "those of": 8, "words of rule 5": 10},
 }
 
 

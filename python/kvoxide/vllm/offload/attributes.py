@@ -326,7 +326,7 @@ class AllocatedBlocks:
 
     def watch(self, block_ids: dict[int, set[int]]) -> None:
         """Keep the allocated ids among ``block_ids`` for iteration."""
-        self._watched = self.ids.among(block_ids) if block_ids else []
+        self._watched = self.ids.contained_of(block_ids) if block_ids else []
 
     def __contains__(self, block_id: int) -> bool:
         """Return whether a block was allocated."""

@@ -238,7 +238,7 @@ class Planner:
         self, config: Any, state: Any, end: int, horizon: int | None, boundaries: tuple[int, ...]
     ) -> Offer:
         first = state.next_stored_chunk_idx
-        start = VllmBlockIds.first_in(state.block_ids, first, end)
+        start = VllmBlockIds.first_not_null(state.block_ids, first, end)
         # States are handed over by vLLM's scheduler, not found in tables.
         if config.requires_cow_source or end <= start:
             return Offer(config, state, first, end, end, None)

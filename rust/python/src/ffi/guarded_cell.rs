@@ -100,7 +100,7 @@ impl<T: CheckedState> GuardedCell<T> {
 
     /// Returns the object that a change created for Python. If its creation failed, the blocks
     /// would have no owner, so the cell is poisoned.
-    pub(crate) fn handed_out<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
+    pub(crate) fn or_poison<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
         made.map_err(|error| {
             let poisoned = self.poison(py, format!("what a call hands out was lost ({error})"));
             poisoned.set_cause(py, Some(error));

@@ -13,8 +13,8 @@ mod shared_methods;
 mod pickling;
 
 mod block_ids;
+mod hash_chain;
 mod hashes;
-mod made_hashes;
 mod numbers;
 mod tokens;
 
@@ -37,11 +37,11 @@ pub(crate) use errors::{
 };
 pub(crate) use groups::{GroupDeclaration, PyGroupSpec, group_kinds};
 pub(crate) use guarded_cell::{CheckedState, GuardedCell};
+pub(crate) use hash_chain::{ComputedChain, HashChain};
 pub(crate) use hashes::{
     Hashes, algorithm_named, block_hash, hash_bytes, hash_of, key_of_known_len, known_hash,
     known_key, packed_key, unpacked, unpacked_key,
 };
-pub(crate) use made_hashes::{MadeChain, MadeHashes};
 pub(crate) use named_rules::{NamedRules, older_rules};
 pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size};
 pub(crate) use owner::{Owner, WithCore};
@@ -49,7 +49,7 @@ pub(crate) use panics::{contained, keep_reports, panic_midway};
 pub(crate) use pickling::{NewArgs, Reduced, new_args, reduced, restored};
 pub(crate) use retention::{PyRetentionReport, warn_renamed};
 pub(crate) use shared_methods::{
-    found, held_blocks, list_methods, manager_methods, mixed_digest, offloads_by_name,
+    copied_tables, found, list_methods, manager_methods, mixed_digest, offloads_by_name,
     pool_methods, take_blocks, view_methods,
 };
 pub(crate) use tokens::{one_or_more_token_ids, token_ids};

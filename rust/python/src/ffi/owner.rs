@@ -46,12 +46,12 @@ pub(crate) trait Owner: Sized {
     fn ids_of(self: &Arc<Self>, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>>;
 
     /// Returns Python's objects for blocks. The caller has a reference to each block from now on.
-    fn hand_out<'py>(
+    fn objects_or_poison<'py>(
         self: &Arc<Self>,
         py: Python<'py>,
         ids: impl IntoIterator<Item = BlockId>,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.cell().handed_out(py, self.objects(py, ids))
+        self.cell().or_poison(py, self.objects(py, ids))
     }
 }
 

@@ -41,7 +41,7 @@ macro_rules! manager_methods {
                 let cell = self.$owner.cell();
                 cell.change(py, "take_new_block_ids", |state| {
                     let ids = state.core_mut().take_new_block_ids();
-                    cell.handed_out(py, PyList::new(py, ids))
+                    cell.or_poison(py, PyList::new(py, ids))
                 })
             }
 
@@ -54,7 +54,7 @@ macro_rules! manager_methods {
                 self.$owner.cell().change(py, "take_kv_cache_block_copies", |state| {
                     let copies = state.core_mut().take_block_copies();
                     let ends = copies.iter().flat_map(|&(from, to)| [from, to]);
-                    let ends = self.$owner.hand_out(py, ends)?;
+                    let ends = self.$owner.objects_or_poison(py, ends)?;
                     Ok((copies.into_iter().map(PyBlockCopy::from).collect(), ends))
                 })
             }
@@ -69,7 +69,7 @@ macro_rules! manager_methods {
                 cell.change(py, "take_boundary_state_offloads", |state| {
                     let offloads = state.core_mut().take_offloads();
                     let made = crate::ffi::offloads_by_name(py, &offloads, state.names());
-                    cell.handed_out(py, made)
+                    cell.or_poison(py, made)
                 })
             }
 
@@ -128,7 +128,7 @@ macro_rules! pool_methods {
             ) -> PyResult<Bound<'py, PyList>> {
                 self.$owner.cell().change(py, "get_new_blocks", |state| {
                     let ids = state.call(py, |core| crate::ffi::take_blocks(core, num_blocks))?;
-                    self.$owner.hand_out(py, ids)
+                    self.$owner.objects_or_poison(py, ids)
                 })
             }
 
@@ -246,7 +246,7 @@ pub(crate) fn offloads_by_name<'py, 'a>(
 }
 
 /// Returns a copy of a request's block tables, a table for each group.
-pub(crate) fn held_blocks(held: &RequestBlocks) -> Vec<GroupBlocks> {
+pub(crate) fn copied_tables(held: &RequestBlocks) -> Vec<GroupBlocks> {
     held.groups.iter().map(|group| group.blocks.clone()).collect()
 }
 

@@ -39,7 +39,10 @@ impl VllmBlockIds {
     }
 
     /// Returns which keys of a dictionary are here.
-    fn among<'py>(&self, block_ids: &Bound<'py, PyDict>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn contained_of<'py>(
+        &self,
+        block_ids: &Bound<'py, PyDict>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let mut found = Vec::new();
         if self.len > 0 {
             for (id, _) in block_ids {
@@ -81,7 +84,7 @@ impl VllmBlockIds {
     /// Returns where the first id of another block than the null block is from `start` to before
     /// `end` in a list, else `end`.
     #[staticmethod]
-    fn first_in(block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
+    fn first_not_null(block_ids: &Bound<'_, PyList>, start: usize, end: usize) -> PyResult<usize> {
         let mut first = end;
         each_block(block_ids, start..end, |at, _| {
             first = at;

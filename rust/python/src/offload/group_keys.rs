@@ -112,7 +112,7 @@ impl<'py> LoadedKeys<'py> {
     pub(super) fn new(py: Python<'py>, groups: &[KeysOfGroup<'py>]) -> Self {
         match groups.first() {
             Some(KeysOfGroup::InRust(keys)) => {
-                Self::InRust(ChunkKeys::none_of(keys.get().of_request(py)))
+                Self::InRust(ChunkKeys::empty_of(keys.get().of_request(py)))
             }
             _ => Self::Listed(PyList::empty(py)),
         }
@@ -126,7 +126,7 @@ impl<'py> LoadedKeys<'py> {
     ) -> PyResult<Bound<'py, PyAny>> {
         match (self, keys) {
             (Self::InRust(all), KeysOfGroup::InRust(keys)) => {
-                let mut part = ChunkKeys::none_of(keys.get().of_request(keys.py()));
+                let mut part = ChunkKeys::empty_of(keys.get().of_request(keys.py()));
                 part.add(keys.get().group(), places.clone());
                 all.add(keys.get().group(), places);
                 Ok(Bound::new(keys.py(), part)?.into_any())

@@ -151,7 +151,7 @@ impl OffloadPlanner {
         let Some(first) = offers.first() else {
             return Err(PyValueError::new_err("a connector without groups stores nothing"));
         };
-        let mut wanted = ChunkKeys::none_of(first.keys.get().of_request(py));
+        let mut wanted = ChunkKeys::empty_of(first.keys.get().of_request(py));
         for Offer { keys, block_ids, start, end, mask } in &offers {
             let end = (*end).min(KeysOfGroup::InRust(keys.clone()).len());
             let mask = mask.as_deref();

@@ -13,7 +13,7 @@ use kvoxide_core::host::{HostTier, PositionedKey, PrefixMemo};
 use kvoxide_core::{BlockHash, CacheKey, GroupId};
 
 use super::hash_lengths::HashLengths;
-use crate::ffi::{MadeChain, contained, each_block};
+use crate::ffi::{ComputedChain, contained, each_block};
 
 /// The keys of a request's chunks in each group. They grow with the request's block hashes.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmRequestKeys")]
@@ -115,7 +115,8 @@ impl RequestKeys {
         attributes: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         if self.hash_lengths.is_none()
-            && let Some(MadeChain { head }) = attributes.and_then(|of| MadeChain::of(of, hashes))
+            && let Some(ComputedChain { head }) =
+                attributes.and_then(|of| ComputedChain::of(of, hashes))
             && !head.is_empty()
         {
             self.hash_lengths = Some(HashLengths::Longest);
@@ -326,7 +327,7 @@ impl ChunkKeys {
 
 impl ChunkKeys {
     /// Returns no key of a request.
-    pub(super) fn none_of(keys: &Bound<'_, RequestKeys>) -> Self {
+    pub(super) fn empty_of(keys: &Bound<'_, RequestKeys>) -> Self {
         Self { keys: keys.clone().unbind(), runs: Vec::new() }
     }
 

@@ -190,7 +190,7 @@ impl PyHostTier {
             }
             let Some(plan) = plan else { return Ok(None) };
             let made = PyHostStorePlan::new(py, plan, &keys, state.hash_lengths);
-            self.cell.handed_out(py, made).map(Some)
+            self.cell.or_poison(py, made).map(Some)
         })
     }
 
@@ -237,7 +237,7 @@ impl PyHostTier {
             let events = state.core.take_events();
             let events = events.iter().map(|event| PyHostEvent::new(py, event, state.hash_lengths));
             let made = events.collect::<PyResult<Vec<_>>>();
-            self.cell.handed_out(py, made.and_then(|events| PyList::new(py, events)))
+            self.cell.or_poison(py, made.and_then(|events| PyList::new(py, events)))
         })
     }
 

@@ -84,7 +84,11 @@ impl Stored {
             lookahead_token_ids: (num_lookahead_tokens > 0)
                 .then(|| event.block_starts.iter().map(lookahead).collect()),
             lora_name: request.extra_keys.lora.as_ref().map(|(name, _)| name.clone()),
-            extra_keys: event.block_starts.iter().map(|&start| untagged(request, start)).collect(),
+            extra_keys: event
+                .block_starts
+                .iter()
+                .map(|&start| extra_keys_of_block(request, start))
+                .collect(),
             session_id: request.session_id.clone(),
             event,
         }
@@ -120,7 +124,7 @@ impl Stored {
 
 /// Returns a block's extra keys in the form of events: the adapter's name and the salt without
 /// their tuples.
-fn untagged(request: &PyRequest, start_token: usize) -> Vec<String> {
+fn extra_keys_of_block(request: &PyRequest, start_token: usize) -> Vec<String> {
     let keys = request.extra_keys.of_block(start_token);
     keys.into_iter().map(|key| key[1].to_owned()).collect()
 }

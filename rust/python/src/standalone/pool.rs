@@ -127,5 +127,5 @@ pub(super) fn evict_blocks(cell: &StateCell, block_ids: &Bound<'_, PyAny>) -> Py
 
 /// Returns the events since the last call.
 pub(super) fn take_events<'py>(cell: &StateCell, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-    cell.change(py, "take_events", |state| cell.handed_out(py, state.take_events(py)))
+    cell.change(py, "take_events", |state| cell.or_poison(py, state.take_events(py)))
 }

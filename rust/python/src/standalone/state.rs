@@ -119,7 +119,7 @@ impl State {
     }
 
     /// Stores the length of hashes. The first request with hashes sets this length.
-    pub(super) fn adopt_hash_len(&mut self, request: &PyRequest) {
+    pub(super) fn set_hash_len_once(&mut self, request: &PyRequest) {
         if self.hash_len.is_none() && !request.hashes.is_empty() {
             self.hash_len = Some(request.hash_len);
         }

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
 
-use crate::ffi::MadeChain;
+use crate::ffi::ComputedChain;
 
 /// The attributes that calls read in addition to the number of tokens.
 const NAMES: [&str; 8] = [
@@ -117,8 +117,8 @@ impl<'py> Reader<'_, 'py> {
 
     /// Returns the properties of the request's list of hashes if kvoxide's hasher created all of
     /// them.
-    pub(super) fn made_chain(&self, list: &Bound<'py, PyList>) -> Option<MadeChain> {
-        MadeChain::of(self.attributes.as_ref()?, list)
+    pub(super) fn computed_chain(&self, list: &Bound<'py, PyList>) -> Option<ComputedChain> {
+        ComputedChain::of(self.attributes.as_ref()?, list)
     }
 
     /// Returns the number of prompt and output tokens.

@@ -41,12 +41,12 @@ impl VllmBlock {
     }
 
     /// Returns the one view of a block.
-    pub(super) fn shared<'py>(
+    pub(super) fn view_of<'py>(
         py: Python<'py>,
         engine: &Arc<Engine>,
         id: BlockId,
     ) -> PyResult<Bound<'py, PyAny>> {
-        engine.views.of(py, id, || Self::make(py, engine, id))
+        engine.block_objects.of(py, id, || Self::make(py, engine, id))
     }
 
     /// Returns whether the block belongs to an engine.
@@ -65,17 +65,21 @@ impl VllmBlock {
 
     /// Returns an attribute of vLLM's object, once that object has the state of this block.
     #[inline]
-    fn of_twin<'py>(&self, name: &Bound<'py, PyString>) -> Option<PyResult<Bound<'py, PyAny>>> {
-        let twin = self.view.owner.twin(name.py(), self.view.id)?;
-        Some(twin.getattr(name))
+    fn read_from_vllm<'py>(
+        &self,
+        name: &Bound<'py, PyString>,
+    ) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let object = self.view.owner.vllm_object(name.py(), self.view.id)?;
+        Some(object.getattr(name))
     }
 
     /// Writes an attribute that the engine does not support to vLLM's object.
-    fn write_twin(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn write_to_vllm(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let Self { view, .. } = self;
-        let twin =
-            view.owner.twin_to_write(value.py(), name, |views| views.twin(value.py(), view.id));
-        twin?.setattr(name, value)
+        let object = view
+            .owner
+            .vllm_object_to_write(value.py(), name, |views| views.vllm_object(value.py(), view.id));
+        object?.setattr(name, value)
     }
 
     /// Returns the view of a free block, or the sentinel at this end of the queue.
@@ -109,7 +113,7 @@ impl Owner for Engine {
         ids: impl IntoIterator<Item = BlockId>,
     ) -> PyResult<Bound<'py, PyList>> {
         let ids: Vec<_> = ids.into_iter().collect();
-        self.views.list(py, ids.into_iter(), |id| VllmBlock::make(py, self, id))
+        self.block_objects.list(py, ids.into_iter(), |id| VllmBlock::make(py, self, id))
     }
 
     fn ids_of(self: &Arc<Self>, blocks: &Bound<'_, PyAny>) -> PyResult<Vec<BlockId>> {
@@ -138,8 +142,8 @@ pub(super) fn queued<'py>(
     end: usize,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     match id {
-        Some(id) => VllmBlock::shared(py, engine, id).map(Some),
-        None => Ok(engine.views.end(py, end)),
+        Some(id) => VllmBlock::view_of(py, engine, id).map(Some),
+        None => Ok(engine.block_objects.end(py, end)),
     }
 }
 
@@ -153,7 +157,7 @@ impl VllmBlock {
 
     #[getter]
     fn ref_cnt(&self, py: Python<'_>) -> PyResult<i32> {
-        if let Some(count) = self.of_twin(intern!(py, "ref_cnt")) {
+        if let Some(count) = self.read_from_vllm(intern!(py, "ref_cnt")) {
             return count?.extract();
         }
         // The count of the null block may be below zero.
@@ -163,8 +167,8 @@ impl VllmBlock {
     #[setter]
     fn set_ref_cnt(&self, count: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = count.py();
-        if let Some(twin) = self.view.owner.twin(py, self.view.id) {
-            return twin.setattr(intern!(py, "ref_cnt"), count);
+        if let Some(object) = self.view.owner.vllm_object(py, self.view.id) {
+            return object.setattr(intern!(py, "ref_cnt"), count);
         }
         let count: u32 = count.extract()?;
         self.cell().edit(py, "ref_cnt", |state| {
@@ -174,7 +178,7 @@ impl VllmBlock {
 
     #[getter]
     fn block_hash<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.of_twin(intern!(py, "block_hash")) {
+        match self.read_from_vllm(intern!(py, "block_hash")) {
             Some(hash) => hash.map(Some),
             None => Ok(self.view.block_hash(py)?.map(Bound::into_any)),
         }
@@ -187,12 +191,12 @@ impl VllmBlock {
 
     #[setter(_block_hash)]
     fn set_private_block_hash(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("_block_hash", value)
+        self.write_to_vllm("_block_hash", value)
     }
 
     #[getter]
     fn block_hash_num_tokens<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.of_twin(intern!(py, "block_hash_num_tokens")) {
+        match self.read_from_vllm(intern!(py, "block_hash_num_tokens")) {
             Some(num_tokens) => num_tokens.map(Some),
             None => {
                 let num_tokens = self.view.hash_num_tokens(py)?;
@@ -208,12 +212,12 @@ impl VllmBlock {
 
     #[setter(_block_hash_num_tokens)]
     fn set_private_num_tokens(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("_block_hash_num_tokens", value)
+        self.write_to_vllm("_block_hash_num_tokens", value)
     }
 
     #[getter]
     fn is_null<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self.of_twin(intern!(py, "is_null")) {
+        match self.read_from_vllm(intern!(py, "is_null")) {
             Some(is_null) => is_null,
             None => Ok(self.is_null.bind(py).clone().into_any()),
         }
@@ -221,7 +225,7 @@ impl VllmBlock {
 
     #[setter]
     fn set_is_null(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("is_null", value)
+        self.write_to_vllm("is_null", value)
     }
 
     #[pyo3(signature = (block_hash, num_tokens=None))]
@@ -231,8 +235,8 @@ impl VllmBlock {
         num_tokens: Option<usize>,
     ) -> PyResult<()> {
         let py = block_hash.py();
-        if let Some(twin) = self.view.owner.twin(py, self.view.id) {
-            twin.call_method1(intern!(py, "set_block_hash"), (block_hash, num_tokens))?;
+        if let Some(object) = self.view.owner.vllm_object(py, self.view.id) {
+            object.call_method1(intern!(py, "set_block_hash"), (block_hash, num_tokens))?;
             return Ok(());
         }
         self.cell().edit(block_hash.py(), "set_block_hash", |state| {
@@ -247,8 +251,8 @@ impl VllmBlock {
     }
 
     fn reset_hash(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(twin) = self.view.owner.twin(py, self.view.id) {
-            twin.call_method0(intern!(py, "reset_hash"))?;
+        if let Some(object) = self.view.owner.vllm_object(py, self.view.id) {
+            object.call_method0(intern!(py, "reset_hash"))?;
             return Ok(());
         }
         self.cell().edit(py, "reset_hash", |state| {
@@ -264,7 +268,7 @@ impl VllmBlock {
 
     #[getter]
     fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.of_twin(intern!(py, "prev_free_block")) {
+        match self.read_from_vllm(intern!(py, "prev_free_block")) {
             Some(block) => block.map(Some),
             None => self.neighbour(py, FRONT, Blocks::free_before),
         }
@@ -272,12 +276,12 @@ impl VllmBlock {
 
     #[setter]
     fn set_prev_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("prev_free_block", block)
+        self.write_to_vllm("prev_free_block", block)
     }
 
     #[getter]
     fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.of_twin(intern!(py, "next_free_block")) {
+        match self.read_from_vllm(intern!(py, "next_free_block")) {
             Some(block) => block.map(Some),
             None => self.neighbour(py, BACK, Blocks::free_after),
         }
@@ -285,7 +289,7 @@ impl VllmBlock {
 
     #[setter]
     fn set_next_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("next_free_block", block)
+        self.write_to_vllm("next_free_block", block)
     }
 }
 

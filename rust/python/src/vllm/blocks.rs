@@ -58,7 +58,7 @@ impl VllmBlocks {
             return PyTuple::new(py, groups.iter().map(|_| PyTuple::empty(py)));
         }
         if let Some(held) = &self.held
-            && held.is_held_still(py, owner)?
+            && held.still_has_blocks(py, owner)?
         {
             return held.rows(py);
         }
@@ -69,16 +69,16 @@ impl VllmBlocks {
     }
 
     /// Returns the blocks among `ids` whose objects in vLLM have no hash.
-    fn unhashed_twins(
+    fn unhashed_in_vllm(
         &self,
         py: Python<'_>,
         ids: impl IntoIterator<Item = BlockId>,
     ) -> PyResult<Vec<BlockId>> {
         let mut unhashed = Vec::new();
         for id in ids {
-            let twin = self.lists.owner.twin(py, id);
-            let has_hash = match &twin {
-                Some(twin) => !twin.getattr(intern!(py, "block_hash"))?.is_none(),
+            let object = self.lists.owner.vllm_object(py, id);
+            let has_hash = match &object {
+                Some(object) => !object.getattr(intern!(py, "block_hash"))?.is_none(),
                 None => false,
             };
             if !has_hash {
@@ -109,7 +109,7 @@ impl VllmBlocks {
 }
 
 impl Held {
-    fn is_held_still(&self, py: Python<'_>, engine: &Engine) -> PyResult<bool> {
+    fn still_has_blocks(&self, py: Python<'_>, engine: &Engine) -> PyResult<bool> {
         if engine.is_replaced() {
             let mut tables = self.tables.bind(py).iter();
             return tables.try_fold(true, |are, table| Ok(are && table.contains(&self.name)?));
@@ -148,7 +148,7 @@ impl VllmBlocks {
         if let [group] = &self.lists.groups[..]
             && self.lists.owner.is_replaced()
         {
-            return self.unhashed_twins(py, group.iter());
+            return self.unhashed_in_vllm(py, group.iter());
         }
         self.lists.unhashed_of_one(py, || {
             PyAssertionError::new_err(
@@ -163,7 +163,7 @@ impl VllmBlocks {
                 group.ids().iter().copied().filter(|&id| id != NULL_BLOCK).collect::<Vec<_>>()
             };
             let groups = self.lists.groups.iter();
-            return groups.map(|group| self.unhashed_twins(py, ids(group))).collect();
+            return groups.map(|group| self.unhashed_in_vllm(py, ids(group))).collect();
         }
         self.lists.unhashed(py)
     }
@@ -214,7 +214,7 @@ impl VllmBlocks {
         if self.lists.owner.is_replaced() {
             for (at, id) in group.iter().enumerate().take(end).skip(start) {
                 let is_it =
-                    id != NULL_BLOCK && (or_hashed || !self.unhashed_twins(py, [id])?.is_empty());
+                    id != NULL_BLOCK && (or_hashed || !self.unhashed_in_vllm(py, [id])?.is_empty());
                 if is_it {
                     return Ok(at);
                 }

@@ -9,15 +9,15 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReferenc
 
 use kvoxide_core::BlockId;
 
+use super::block_objects::{BlockObjects, VllmObjects};
 use super::state::{Changes, VllmState};
-use super::views::{Twins, Views};
 use crate::ffi::{GuardedCell, block_error};
 
 /// The cell with the state, and the Python object of the block pool.
 pub(crate) struct Engine {
     pub(super) cell: GuardedCell<VllmState>,
     /// The views of blocks that Python has asked for.
-    pub(super) views: Views,
+    pub(super) block_objects: BlockObjects,
     /// Counts changes of the free queue.
     pub(super) changes: Arc<Changes>,
     facade: PyOnceLock<Py<PyWeakrefReference>>,
@@ -32,7 +32,7 @@ impl Engine {
         let changes = state.changes.clone();
         Self {
             cell: GuardedCell::new(state),
-            views: Views::default(),
+            block_objects: BlockObjects::default(),
             changes,
             facade: PyOnceLock::new(),
             is_replaced: AtomicBool::new(false),
@@ -58,13 +58,13 @@ impl Engine {
     pub(super) fn replace(
         &self,
         manager: &Bound<'_, PyAny>,
-        twins: Twins,
+        objects: VllmObjects,
     ) -> PyResult<Vec<Py<PyAny>>> {
         let py = manager.py();
         let successor = PyWeakrefReference::new(manager)?.unbind();
         let synced = self.cell.edit(py, "replace", |state| Ok(state.synced.take()))?;
         drop(synced);
-        let blocks = self.views.replace(py, twins)?;
+        let blocks = self.block_objects.replace(py, objects)?;
         let _ = self.successor.set(py, successor);
         self.cell.retire();
         self.is_replaced.store(true, Ordering::Relaxed);
@@ -73,22 +73,27 @@ impl Engine {
 
     /// Returns vLLM's object for a block, once vLLM's own objects replaced this engine.
     #[inline]
-    pub(super) fn twin<'py>(&self, py: Python<'py>, id: BlockId) -> Option<Bound<'py, PyAny>> {
-        if self.is_replaced() { self.views.twin(py, id) } else { None }
+    pub(super) fn vllm_object<'py>(
+        &self,
+        py: Python<'py>,
+        id: BlockId,
+    ) -> Option<Bound<'py, PyAny>> {
+        if self.is_replaced() { self.block_objects.vllm_object(py, id) } else { None }
     }
 
     /// Returns vLLM's object for a block or a sentinel before a write that the engine does not
     /// support. vLLM's own objects replace the engine first, unless this is refused.
-    pub(super) fn twin_to_write<'py>(
+    pub(super) fn vllm_object_to_write<'py>(
         &self,
         py: Python<'py>,
         name: &str,
-        twin: impl Fn(&Views) -> Option<Bound<'py, PyAny>>,
+        object: impl Fn(&BlockObjects) -> Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !self.is_replaced() {
             self.facade(py)?.call_method1("_replace_for_block", (name,))?;
         }
-        twin(&self.views).ok_or_else(|| block_error(py, "the block pool of this block is gone"))
+        object(&self.block_objects)
+            .ok_or_else(|| block_error(py, "the block pool of this block is gone"))
     }
 
     /// Calls a method of the class of the manager that replaced this engine.
@@ -110,7 +115,7 @@ impl Engine {
 
     /// Drops every object that refers to this engine, because the engine's pool has ended.
     pub(super) fn close(&self, py: Python<'_>) {
-        self.views.close();
+        self.block_objects.close();
         // A poisoned manager refuses this call and all later calls.
         let synced = self.cell.edit(py, "close", |state| Ok(state.synced.take()));
         drop(synced);

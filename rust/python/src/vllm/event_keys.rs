@@ -67,7 +67,7 @@ impl<'py> Features<'py> {
         let mut features = Self { len: features.len()?, features, end: 0, next: 0 };
         (_, _, features.end) = features.get(features.len - 1)?;
         if event.is_partial {
-            features.pass_before(event.start_token)?;
+            features.skip_before(event.start_token)?;
         }
         Ok(Some(features))
     }
@@ -84,7 +84,7 @@ impl<'py> Features<'py> {
 
     /// Passes the inputs before a token in the same way as vLLM does for a partial block: by
     /// bisection. If inputs overlap, this finds other inputs than a walk.
-    fn pass_before(&mut self, token: usize) -> PyResult<()> {
+    fn skip_before(&mut self, token: usize) -> PyResult<()> {
         let mut end = if self.end > token as isize { self.len } else { 0 };
         while self.next < end {
             let middle = (self.next + end) / 2;

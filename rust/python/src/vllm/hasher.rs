@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyNone, PyString, PyTuple};
 use kvoxide_core::BlockHash;
 use kvoxide_core::block_hash::{Chain, HashAlgorithm, Identity, Key};
 
-use crate::ffi::{MadeHashes, algorithm_named, block_size_in_tokens, contained, hash_bytes};
+use crate::ffi::{HashChain, algorithm_named, block_size_in_tokens, contained, hash_bytes};
 
 /// The number of tokens from which on hashing takes longer than getting the GIL back from another
 /// thread.
@@ -67,11 +67,11 @@ impl VllmBlockHasher {
         tokens: &Bound<'py, PyAny>,
         num_blocks: usize,
         keys: Option<&Bound<'py, PyList>>,
-    ) -> PyResult<(Bound<'py, PyList>, Option<MadeHashes>)> {
+    ) -> PyResult<(Bound<'py, PyList>, Option<HashChain>)> {
         let hashes = self.hash(py, parent, tokens, 0, num_blocks, keys)?;
         let list = self.list(py, &hashes)?;
         let is_kept = self.algorithm.hash_len() == BlockHash::MAX_LEN && hashes.len() >= MIN_KEPT;
-        Ok((list, is_kept.then(|| MadeHashes(Arc::new(hashes)))))
+        Ok((list, is_kept.then(|| HashChain(Arc::new(hashes)))))
     }
 }
 

@@ -23,9 +23,9 @@ mod engine;
 
 mod state;
 
+mod block_objects;
 mod priorities;
 mod synced;
-mod views;
 
 mod request;
 
@@ -41,5 +41,5 @@ pub(crate) use blocks::VllmBlocks;
 pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use manager::VllmManager;
-pub(crate) use queue_walk::{VllmFreeWalk, VllmKeeper, VllmQueueEnd};
+pub(crate) use queue_walk::{VllmFreeWalk, VllmPoolCloser, VllmQueueEnd};
 pub(crate) use sequence::VllmBlockSequence;

@@ -33,7 +33,7 @@ impl VllmManager {
     fn block<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         let outside = || PyIndexError::new_err("list index out of range");
         let id = place(index, self.num_blocks(py)?).ok_or_else(outside)?;
-        VllmBlock::shared(py, &self.engine, id as BlockId)
+        VllmBlock::view_of(py, &self.engine, id as BlockId)
     }
 
     fn get_cached_block<'py>(
@@ -63,7 +63,7 @@ impl VllmManager {
             return method.call1((map, key)).map(Some);
         }
         let block = self.find_key(key)?;
-        block.map(|block| VllmBlock::shared(key.py(), &self.engine, block)).transpose()
+        block.map(|block| VllmBlock::view_of(key.py(), &self.engine, block)).transpose()
     }
 
     /// Keeps a dictionary equal to the alias keys of blocks. The dictionary is empty when passed.
@@ -204,7 +204,7 @@ impl VllmManager {
             let observations = state.core.pool_mut().take_observations().into_iter();
             self.engine
                 .cell
-                .handed_out(py, PyList::new(py, observations.map(pair).collect::<Vec<_>>()))
+                .or_poison(py, PyList::new(py, observations.map(pair).collect::<Vec<_>>()))
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::ffi::Owner;
 impl VllmManager {
     /// Returns the sentinels at both ends of the queue, once a pool exists.
     fn queue_ends<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let views = &self.engine.views;
+        let views = &self.engine.block_objects;
         Some((views.end(py, FRONT)?, views.end(py, BACK)?))
     }
 
@@ -52,7 +52,7 @@ impl VllmManager {
             state.changes.add();
             Ok(ids)
         })?;
-        self.engine.hand_out(py, ids)
+        self.engine.objects_or_poison(py, ids)
     }
 
     /// Removes the first block from the queue and returns it.

@@ -23,7 +23,7 @@ impl VllmQueueEnd {
     pub(super) fn open(py: Python<'_>, engine: &Arc<Engine>) -> PyResult<()> {
         let end = |is_front| Py::new(py, Self { engine: engine.clone(), is_front });
         let ends: [Py<Self>; 2] = [end(true)?, end(false)?];
-        engine.views.open(ends.map(Py::into_any));
+        engine.block_objects.open(ends.map(Py::into_any));
         Ok(())
     }
 
@@ -32,15 +32,20 @@ impl VllmQueueEnd {
     }
 
     /// Returns vLLM's sentinel, once vLLM's queue has replaced the engine's queue.
-    fn twin<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        if self.engine.is_replaced() { self.engine.views.twin_end(py, self.end()) } else { None }
+    fn vllm_object<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        if self.engine.is_replaced() {
+            self.engine.block_objects.vllm_end(py, self.end())
+        } else {
+            None
+        }
     }
 
     /// Writes an attribute to vLLM's sentinel.
-    fn write_twin(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn write_to_vllm(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = value.py();
-        let twin = self.engine.twin_to_write(py, name, |views| views.twin_end(py, self.end()));
-        twin?.setattr(name, value)
+        let object =
+            self.engine.vllm_object_to_write(py, name, |views| views.vllm_end(py, self.end()));
+        object?.setattr(name, value)
     }
 }
 
@@ -53,8 +58,8 @@ impl VllmQueueEnd {
 
     #[getter]
     fn next_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if let Some(twin) = self.twin(py) {
-            return twin.getattr(intern!(py, "next_free_block")).map(Some);
+        if let Some(object) = self.vllm_object(py) {
+            return object.getattr(intern!(py, "next_free_block")).map(Some);
         }
         if !self.is_front {
             return Ok(None);
@@ -65,13 +70,13 @@ impl VllmQueueEnd {
 
     #[setter]
     fn set_next_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("next_free_block", block)
+        self.write_to_vllm("next_free_block", block)
     }
 
     #[getter]
     fn prev_free_block<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if let Some(twin) = self.twin(py) {
-            return twin.getattr(intern!(py, "prev_free_block")).map(Some);
+        if let Some(object) = self.vllm_object(py) {
+            return object.getattr(intern!(py, "prev_free_block")).map(Some);
         }
         if self.is_front {
             return Ok(None);
@@ -82,7 +87,7 @@ impl VllmQueueEnd {
 
     #[setter]
     fn set_prev_free_block(&self, block: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.write_twin("prev_free_block", block)
+        self.write_to_vllm("prev_free_block", block)
     }
 
     #[getter]
@@ -148,11 +153,11 @@ impl VllmFreeWalk {
     /// Returns the next block in vLLM's queue, which replaced the engine's queue.
     #[cold]
     fn next_in_vllm(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let views = &self.engine.views;
+        let views = &self.engine.block_objects;
         let last = match self.last {
             _ if self.has_ended => None,
-            None => views.twin_end(py, FRONT),
-            Some(last) => views.twin(py, last),
+            None => views.vllm_end(py, FRONT),
+            Some(last) => views.vllm_object(py, last),
         };
         self.has_ended = true;
         let Some(last) = last else { return Ok(None) };
@@ -216,12 +221,12 @@ impl VllmFreeWalk {
 
 /// Drops the views of a pool when the pool ends. Without this, each view would keep the engine
 /// alive, and the engine would keep the views alive.
-#[pyclass(module = "kvoxide._core_vllm", name = "VllmKeeper", frozen)]
-pub(crate) struct VllmKeeper {
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmPoolCloser", frozen)]
+pub(crate) struct VllmPoolCloser {
     pub(super) engine: Arc<Engine>,
 }
 
-impl Drop for VllmKeeper {
+impl Drop for VllmPoolCloser {
     fn drop(&mut self) {
         Python::attach(|py| self.engine.close(py));
     }

@@ -13,11 +13,11 @@ use kvoxide_core::{
 
 use super::attributes::Reader;
 use super::errors::IntoVllmResult;
-use crate::ffi::{MadeChain, block_hash, hash_error};
+use crate::ffi::{ComputedChain, block_hash, hash_error};
 
 /// A request that has been looked up or has blocks, with its copied hashes.
 #[derive(Default)]
-pub(super) struct KnownRequest {
+pub(super) struct RequestCache {
     pub(super) id: RequestId,
     /// The retention that the request asks for.
     pub(super) priority: Option<RetentionPriority>,
@@ -30,7 +30,7 @@ pub(super) struct KnownRequest {
     is_chain: bool,
 }
 
-impl KnownRequest {
+impl RequestCache {
     /// Returns a request without copied hashes.
     pub(super) fn new(id: RequestId, priority: Option<RetentionPriority>) -> Self {
         Self { id, priority, ..Self::default() }
@@ -109,7 +109,7 @@ pub(super) struct PyHashes<'a, 'py> {
     list: Option<&'a Bound<'py, PyList>>,
     len: usize,
     request: Option<&'a Reader<'a, 'py>>,
-    made: OnceCell<Option<MadeChain>>,
+    computed: OnceCell<Option<ComputedChain>>,
     hash_len: Cell<Option<usize>>,
     failure: RefCell<Option<PyErr>>,
 }
@@ -136,7 +136,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
             list,
             len,
             request: None,
-            made: OnceCell::new(),
+            computed: OnceCell::new(),
             hash_len: Cell::new(hash_len),
             failure: RefCell::default(),
         })
@@ -149,7 +149,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
 
     /// Returns the result of a call that read these hashes, or Python's own error if reading
     /// failed.
-    pub(super) fn settle<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
+    pub(super) fn or_python_error<T>(&self, py: Python<'_>, result: Result<T>) -> PyResult<T> {
         match self.failure.take() {
             Some(failure) if result.is_err() => Err(failure),
             _ => result.into_vllm(py),
@@ -157,15 +157,15 @@ impl<'a, 'py> PyHashes<'a, 'py> {
     }
 
     /// Returns the properties of the list if kvoxide's hasher computed all of it.
-    fn made(&self) -> Option<&MadeChain> {
-        let of = |list| self.request.and_then(|request| request.made_chain(list));
-        self.made.get_or_init(|| self.list.and_then(of)).as_ref()
+    fn computed(&self) -> Option<&ComputedChain> {
+        let of = |list| self.request.and_then(|request| request.computed_chain(list));
+        self.computed.get_or_init(|| self.list.and_then(of)).as_ref()
     }
 
     /// Returns the first hashes, if Rust has them too.
     fn head(&self) -> &[BlockHash] {
         let is_whole = self.hash_len.get().is_none_or(|len| len == BlockHash::MAX_LEN);
-        let head = self.made().filter(|_| is_whole).map_or(&[][..], |made| &made.head);
+        let head = self.computed().filter(|_| is_whole).map_or(&[][..], |chain| &chain.head);
         if !head.is_empty() {
             self.hash_len.set(Some(BlockHash::MAX_LEN));
         }
@@ -214,7 +214,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         hash
     }
 
-    fn noted<T>(&self, result: PyResult<T>) -> Result<T> {
+    fn keep_python_error<T>(&self, result: PyResult<T>) -> Result<T> {
         result.map_err(|error| {
             self.failure.replace(Some(error));
             Error::BlockHash("a block hash cannot be read".into())
@@ -228,11 +228,11 @@ impl HashSource for PyHashes<'_, '_> {
     }
 
     fn get(&self, index: usize) -> Result<BlockHash> {
-        self.noted(self.get_one(index))
+        self.keep_python_error(self.get_one(index))
     }
 
     fn is_chain(&self) -> bool {
-        self.made().is_some()
+        self.computed().is_some()
     }
 
     fn read(&self, first: usize, step: usize, n: usize, out: &mut Vec<BlockHash>) -> Result<()> {
@@ -248,10 +248,10 @@ impl HashSource for PyHashes<'_, '_> {
         if step == 1 || n < FEW {
             out.reserve(n);
             for i in 0..n {
-                out.push(self.noted(self.get_one(first + i * step))?);
+                out.push(self.keep_python_error(self.get_one(first + i * step))?);
             }
         } else {
-            out.append(&mut self.noted(self.get_slice(first, step, n))?);
+            out.append(&mut self.keep_python_error(self.get_slice(first, step, n))?);
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ impl VllmBlockSequence {
     }
 
     fn has_many(&self) -> bool {
-        self.engine.views.num_made() * SHARE > self.len
+        self.engine.block_objects.num_created() * SHARE > self.len
     }
 }
 
@@ -76,7 +76,7 @@ impl VllmBlockSequence {
         }
         let outside = || PyIndexError::new_err("list index out of range");
         let id = place(index.extract()?, self.len).ok_or_else(outside)?;
-        VllmBlock::shared(py, &self.engine, id as BlockId)
+        VllmBlock::view_of(py, &self.engine, id as BlockId)
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {

@@ -13,11 +13,11 @@ use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, Retentio
 use super::attributes::{Reader, Requests};
 use super::errors::IntoVllmResult;
 use super::priorities::PriorityReader;
-use super::request::KnownRequest;
+use super::request::RequestCache;
 use super::synced::Synced;
-use crate::ffi::{CheckedState, WithCore, block_error, held_blocks, mixed_digest, unpacked_key};
+use crate::ffi::{CheckedState, WithCore, block_error, copied_tables, mixed_digest, unpacked_key};
 
-type KnownRequests = hashbrown::HashMap<String, KnownRequest, foldhash::fast::RandomState>;
+type RequestCaches = hashbrown::HashMap<String, RequestCache, foldhash::fast::RandomState>;
 
 /// Counts the possible changes of the free queue. The count is read without the cell.
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub(crate) struct VllmState {
     pub(super) core: Manager,
     /// The number of bytes of a block hash, once a hash has been read.
     pub(super) hash_len: Option<usize>,
-    pub(super) requests: KnownRequests,
+    pub(super) requests: RequestCaches,
     /// The readers of requests.
     pub(super) reading: Requests,
     /// Reads the retention that requests ask for.
@@ -60,7 +60,7 @@ impl CheckedState for VllmState {
     #[inline]
     fn check_after(&mut self, call: &'static str) -> Result<(), String> {
         self.changes.add();
-        if self.is_behind() {
+        if self.needs_update() {
             Python::attach(|py| self.update_synced(py)).map_err(|error| {
                 format!("what others look at could not be brought up to date ({error})")
             })?;
@@ -118,7 +118,7 @@ impl WithCore for VllmState {
 impl VllmState {
     /// Returns the state of a new manager.
     pub(super) fn new(core: Manager, reading: Requests, check_every: u64) -> Self {
-        let requests = KnownRequests::default();
+        let requests = RequestCaches::default();
         Self {
             priorities: PriorityReader::new(&core),
             core,
@@ -142,9 +142,9 @@ impl VllmState {
     }
 
     #[inline]
-    fn is_behind(&self) -> bool {
+    fn needs_update(&self) -> bool {
         self.synced.as_ref().is_some_and(|synced| {
-            synced.is_behind() || self.core.pool().index().alias_keys().has_changed()
+            synced.needs_update() || self.core.pool().index().alias_keys().has_changed()
         })
     }
 
@@ -170,20 +170,20 @@ impl VllmState {
 
     /// Runs a call about a request with the core, the known request and the length of hashes. If
     /// the call fails, the data that was read for it is dropped.
-    pub(super) fn about<R>(
+    pub(super) fn with_request<R>(
         &mut self,
         request: &Reader<'_, '_>,
-        call: impl FnOnce(&mut Manager, &mut KnownRequest, &mut Option<usize>) -> PyResult<R>,
+        call: impl FnOnce(&mut Manager, &mut RequestCache, &mut Option<usize>) -> PyResult<R>,
     ) -> PyResult<R> {
         let name = request.get(intern!(request.py(), "request_id"))?;
         let name = name.cast::<PyString>()?.to_str()?;
         let last_id = self.next_id;
         let known = self.requests.entry_ref(name).or_insert_with(|| {
             self.next_id += 1;
-            KnownRequest::new(self.next_id, self.priorities.read(request.request))
+            RequestCache::new(self.next_id, self.priorities.read(request.request))
         });
         self.priorities.update_time(&mut self.core, known.priority);
-        check_by_hand(&mut self.core, known.id)?;
+        check_written_table(&mut self.core, known.id)?;
         if let Some(synced) = &mut self.synced {
             synced.note(name, known.id);
         }
@@ -218,7 +218,7 @@ impl VllmState {
         let last_id = self.next_id;
         let known = self.requests.entry_ref(request_id).or_insert_with(|| {
             self.next_id += 1;
-            KnownRequest::new(self.next_id, None)
+            RequestCache::new(self.next_id, None)
         });
         let id = known.id;
         if let Err(refused) = write(&mut self.core, id) {
@@ -240,7 +240,7 @@ impl VllmState {
     pub(super) fn blocks_of(&self, request_id: &str) -> Vec<GroupBlocks> {
         let held = self.id_of(request_id).and_then(|id| self.core.blocks_of(id).ok());
         match held {
-            Some(held) => held_blocks(held),
+            Some(held) => copied_tables(held),
             None => self.core.no_blocks(),
         }
     }
@@ -256,7 +256,7 @@ impl VllmState {
         &mut self,
         request_id: &str,
     ) -> Option<(RequestId, Option<RetentionPriority>)> {
-        let KnownRequest { id, priority, .. } = self.requests.remove(request_id)?;
+        let RequestCache { id, priority, .. } = self.requests.remove(request_id)?;
         if let Some(synced) = &mut self.synced {
             Python::attach(|py| synced.forget(py, request_id, id));
         }
@@ -308,7 +308,7 @@ impl VllmState {
 
 /// Checks tables that other code wrote, before the engine uses them.
 #[inline]
-fn check_by_hand(core: &mut Manager, request: RequestId) -> PyResult<()> {
+fn check_written_table(core: &mut Manager, request: RequestId) -> PyResult<()> {
     if !core.has_unchecked_writes(request) {
         return Ok(());
     }

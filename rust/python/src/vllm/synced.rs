@@ -98,7 +98,7 @@ impl Synced {
     }
 
     /// Returns whether a request changed since the last update.
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn needs_update(&self) -> bool {
         !self.changed.is_empty() || !self.changed_facts.is_empty()
     }
 

@@ -37,7 +37,7 @@ impl PyManager {
                 }
                 Ok(hit)
             })?;
-            state.adopt_hash_len(request);
+            state.set_hash_len_once(request);
             Ok((self.wrap(hit.blocks), hit.length, hit.shared_prefix_boundary))
         })
     }
@@ -112,7 +112,7 @@ impl PyManager {
             let new = allocate(state, py, request, &args)?;
             let blocks = |ids| PyBlocks { lists: BlockLists::of_new(&self.cell, ids) };
             let made = new.map(|new| Bound::new(py, blocks(new))).transpose();
-            self.cell.handed_out(py, made)
+            self.cell.or_poison(py, made)
         })
     }
 
@@ -136,7 +136,7 @@ impl PyManager {
             state.change_for(py, request.id, Some(request), |core| {
                 core.cache_blocks(&view, num_computed)
             })?;
-            state.adopt_hash_len(request);
+            state.set_hash_len_once(request);
             Ok(())
         })
     }
@@ -178,7 +178,7 @@ impl PyManager {
             let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
             state.priorities.remove(&id);
             state.names.remove(&request.request_id);
-            self.cell.hand_out(py, ids)
+            self.cell.objects_or_poison(py, ids)
         })
     }
 
@@ -261,7 +261,7 @@ fn allocate(
     let allocate = |core: &mut Manager| core.allocate_slots(&view, args);
     let new =
         state.change(py, Some(request), |core| core.with_priority(priority.as_ref(), allocate))?;
-    state.adopt_hash_len(request);
+    state.set_hash_len_once(request);
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);
         state.priorities.extend(priority.map(|priority| (request.id, priority)));

@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 use kvoxide_core::GroupBlocks;
 
 use super::construction::PyManager;
-use crate::ffi::{IntoPyResult, computed_id_lists, count, held_blocks, id_lists, request_error};
+use crate::ffi::{IntoPyResult, computed_id_lists, copied_tables, count, id_lists, request_error};
 use crate::standalone::blocks::{PyBlock, PyBlocks};
 
 #[pymethods]
@@ -17,7 +17,7 @@ impl PyManager {
     }
 
     fn get_blocks(&self, py: Python<'_>, request_id: &str) -> PyResult<PyBlocks> {
-        self.cell.read(py, |state| Ok(self.wrap(held_blocks(state.blocks_of(py, request_id)?))))
+        self.cell.read(py, |state| Ok(self.wrap(copied_tables(state.blocks_of(py, request_id)?))))
     }
 
     fn get_block_ids<'py>(

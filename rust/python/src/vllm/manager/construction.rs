@@ -15,7 +15,7 @@ use crate::ffi::{
 use crate::vllm::attributes::{ListLength, Requests};
 use crate::vllm::blocks::VllmBlocks;
 use crate::vllm::engine::Engine;
-use crate::vllm::queue_walk::{VllmKeeper, VllmQueueEnd};
+use crate::vllm::queue_walk::{VllmPoolCloser, VllmQueueEnd};
 use crate::vllm::state::VllmState;
 
 /// The engine of one vLLM manager.
@@ -137,10 +137,10 @@ impl VllmManager {
 
     /// Sets the Python object of the block pool, once. Only a weak reference is kept. The pool must
     /// keep the returned object for its whole lifetime.
-    fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<VllmKeeper> {
+    fn set_facade(&self, pool: &Bound<'_, PyAny>) -> PyResult<VllmPoolCloser> {
         self.engine.set_facade(pool)?;
         VllmQueueEnd::open(pool.py(), &self.engine)?;
-        Ok(VllmKeeper { engine: self.engine.clone() })
+        Ok(VllmPoolCloser { engine: self.engine.clone() })
     }
 
     /// Poisons the manager, which then refuses every further call with this reason.

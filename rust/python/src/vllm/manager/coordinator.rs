@@ -58,7 +58,7 @@ impl VllmManager {
         self.engine.cell.read(py, |state| {
             let hashes = PyHashes::new(hashes, state.hash_len)?;
             let found = state.core.find_longest_hit(&hashes, max_cache_hit_length);
-            let found = hashes.settle(py, found)?;
+            let found = hashes.or_python_error(py, found)?;
             let uncached = found.shared_prefix_boundary.saturating_sub(found.length);
             Ok((self.wrap(found.blocks), found.length, uncached))
         })
@@ -74,7 +74,7 @@ impl VllmManager {
         self.engine.cell.read(py, |state| {
             let hashes = PyHashes::new(hashes, state.hash_len)?;
             let found = state.core.find_longest_hit_per_group(&hashes, max_cache_hit_length);
-            let (blocks, lengths) = hashes.settle(py, found)?;
+            let (blocks, lengths) = hashes.or_python_error(py, found)?;
             Ok((self.wrap(blocks), lengths))
         })
     }

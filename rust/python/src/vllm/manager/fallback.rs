@@ -9,8 +9,8 @@ use kvoxide_core::{BlockId, CacheKey, GroupId, RequestId};
 
 use super::construction::VllmManager;
 use crate::ffi::{WithCore, packed_key};
+use crate::vllm::block_objects::VllmObjects;
 use crate::vllm::state::VllmState;
-use crate::vllm::views::Twins;
 
 /// A cached block: its id, the number of tokens that its hash covers, and its packed keys, its own
 /// hash first.
@@ -108,7 +108,7 @@ impl VllmManager {
         blocks: Vec<Py<PyAny>>,
         ends: [Py<PyAny>; 2],
     ) -> PyResult<Bound<'py, PyList>> {
-        let blocks = self.engine.replace(manager, Twins { blocks, ends })?;
+        let blocks = self.engine.replace(manager, VllmObjects { blocks, ends })?;
         PyList::new(manager.py(), blocks)
     }
 }

@@ -11,7 +11,7 @@ use crate::ffi::{BlockLists, Owner};
 use crate::vllm::attributes::Reader;
 use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
 use crate::vllm::errors::IntoVllmResult;
-use crate::vllm::request::{KnownRequest, PyHashes, RequestSnapshot};
+use crate::vllm::request::{PyHashes, RequestCache, RequestSnapshot};
 
 #[pymethods]
 impl VllmManager {
@@ -39,7 +39,7 @@ impl VllmManager {
                 Some(length) => length,
                 None => request.num_tokens()?.saturating_sub(1),
             };
-            let hit = state.about(&request, |core, known, hash_len| {
+            let hit = state.with_request(&request, |core, known, hash_len| {
                 look_up(core, known, hash_len, &request, max_length)
             })?;
             Ok((self.object(py, hit.blocks)?, hit.length, hit.shared_prefix_boundary))
@@ -124,7 +124,7 @@ impl VllmManager {
             }
             let request = state.reading.reader(request)?;
             let snapshot = RequestSnapshot::read(&request, &self.waiting_states)?;
-            let new = state.about(&request, |core, known, hash_len| {
+            let new = state.with_request(&request, |core, known, hash_len| {
                 let num_hashes = core.num_hashes_needed(args.num_final(&known.view(&snapshot)));
                 update(known, core, &request, hash_len, &snapshot, (hit_blocks, num_hashes))?;
                 core.allocate_slots(&known.view(&snapshot), &args).into_vllm(py)
@@ -134,7 +134,7 @@ impl VllmManager {
                 Some(new) if new.iter().all(Vec::is_empty) => self.no_blocks(py, new.len()),
                 Some(new) => Bound::new(py, VllmBlocks::new(BlockLists::of_new(&self.engine, new))),
             };
-            self.engine.cell.handed_out(py, made).map(Some)
+            self.engine.cell.or_poison(py, made).map(Some)
         })?;
         Ok(new.into_pyobject(py)?.into_any())
     }
@@ -144,7 +144,7 @@ impl VllmManager {
         self.engine.cell.change(py, "cache_blocks", |state| {
             let request = state.reading.reader(request)?;
             let snapshot = RequestSnapshot::read(&request, &[])?;
-            state.about(&request, |core, known, hash_len| {
+            state.with_request(&request, |core, known, hash_len| {
                 update(known, core, &request, hash_len, &snapshot, (&[], usize::MAX))?;
                 core.cache_blocks(&known.view(&snapshot), num_computed_tokens).into_vllm(py)
             })
@@ -183,7 +183,7 @@ impl VllmManager {
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
             });
-            self.engine.hand_out(py, ids)
+            self.engine.objects_or_poison(py, ids)
         })
     }
 
@@ -225,7 +225,7 @@ fn hashes_of<'py>(request: &Reader<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
 
 /// Copies the hashes that an allocation with a hit needs, up to `end`.
 fn update(
-    known: &mut KnownRequest,
+    known: &mut RequestCache,
     core: &Manager,
     request: &Reader<'_, '_>,
     hash_len: &mut Option<usize>,
@@ -238,7 +238,7 @@ fn update(
     let num_hashes = hashes.len();
     let first =
         core.first_hash_needed(known.id, num_prompt_tokens, num_computed_tokens, num_hashes, hit);
-    hashes.settle(request.py(), known.update(&hashes, first..end))?;
+    hashes.or_python_error(request.py(), known.update(&hashes, first..end))?;
     *hash_len = hashes.hash_len();
     Ok(())
 }
@@ -247,7 +247,7 @@ fn update(
 /// wants that.
 fn look_up(
     core: &mut Manager,
-    known: &mut KnownRequest,
+    known: &mut RequestCache,
     hash_len: &mut Option<usize>,
     request: &Reader<'_, '_>,
     max_length: usize,
@@ -256,9 +256,9 @@ fn look_up(
     let list = hashes_of(request)?;
     let hashes = PyHashes::of(request, &list, *hash_len)?;
     let hit = core.get_computed_blocks(known.id, &hashes, max_length);
-    let hit = hashes.settle(py, hit)?;
+    let hit = hashes.or_python_error(py, hit)?;
     if core.pool().index().events().is_kept() && hit.length > 0 && reports_hits(request.request)? {
-        hashes.settle(py, known.update(&hashes, 0..usize::MAX))?;
+        hashes.or_python_error(py, known.update(&hashes, 0..usize::MAX))?;
         let snapshot = RequestSnapshot::read(request, &[])?;
         core.report_hit(&known.view(&snapshot), &hit).into_vllm(py)?;
     }

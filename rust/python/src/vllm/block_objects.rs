@@ -1,4 +1,4 @@
-//! The views of blocks that Python has asked for. A block keeps its view for the lifetime of its
+//! The Python objects of blocks: views that Python has asked for, and later vLLM's own blocks. A block keeps its view for the lifetime of its
 //! pool, because vLLM's code compares blocks with `is`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,26 +16,26 @@ type View = Option<Py<PyAny>>;
 /// The view of each block id. Every view refers to the engine, which holds these views. Therefore
 /// the pool drops them when it ends.
 #[derive(Default)]
-pub(super) struct Views(Mutex<Pages>);
+pub(super) struct BlockObjects(Mutex<Pages>);
 
 #[derive(Default)]
 struct Pages {
     is_open: bool,
     pages: Vec<Option<Box<[View]>>>,
-    num_made: usize,
+    num_created: usize,
     ends: Option<[Py<PyAny>; 2]>,
-    twins: Option<Twins>,
+    vllm_objects: Option<VllmObjects>,
 }
 
 /// vLLM's own objects, which have the state of blocks once vLLM's pool replaced the engine's.
-pub(super) struct Twins {
+pub(super) struct VllmObjects {
     /// vLLM's object for each block.
     pub(super) blocks: Vec<Py<PyAny>>,
     /// The sentinels at both ends of the free queue.
     pub(super) ends: [Py<PyAny>; 2],
 }
 
-impl Views {
+impl BlockObjects {
     /// Starts to keep views, and stores the sentinels at both ends of the free queue.
     pub(super) fn open(&self, ends: [Py<PyAny>; 2]) {
         let mut pages = self.pages();
@@ -50,8 +50,8 @@ impl Views {
     }
 
     /// Returns the number of created views.
-    pub(super) fn num_made(&self) -> usize {
-        self.pages().num_made
+    pub(super) fn num_created(&self) -> usize {
+        self.pages().num_created
     }
 
     /// Returns the view of a block. Creates the view if it does not exist.
@@ -87,27 +87,31 @@ impl Views {
 
     /// Lets views pass all accesses to vLLM's objects from now on. If a block has no view yet,
     /// vLLM's object is used as its view. Returns every block of the pool.
-    pub(super) fn replace(&self, py: Python<'_>, twins: Twins) -> PyResult<Vec<Py<PyAny>>> {
+    pub(super) fn replace(&self, py: Python<'_>, objects: VllmObjects) -> PyResult<Vec<Py<PyAny>>> {
         let mut pages = self.pages();
-        let blocks = twins.blocks.iter().enumerate().map(|(id, twin)| {
-            let view = pages.of(py, id as BlockId, || Ok(twin.clone_ref(py)))?;
+        let blocks = objects.blocks.iter().enumerate().map(|(id, object)| {
+            let view = pages.of(py, id as BlockId, || Ok(object.clone_ref(py)))?;
             Ok(view.unbind())
         });
         let blocks = blocks.collect();
-        pages.twins = Some(twins);
+        pages.vllm_objects = Some(objects);
         blocks
     }
 
     /// Returns vLLM's object for a block.
-    pub(super) fn twin<'py>(&self, py: Python<'py>, id: BlockId) -> Option<Bound<'py, PyAny>> {
+    pub(super) fn vllm_object<'py>(
+        &self,
+        py: Python<'py>,
+        id: BlockId,
+    ) -> Option<Bound<'py, PyAny>> {
         let pages = self.pages();
-        let twin = pages.twins.as_ref()?.blocks.get(id as usize)?;
-        Some(twin.bind(py).clone())
+        let object = pages.vllm_objects.as_ref()?.blocks.get(id as usize)?;
+        Some(object.bind(py).clone())
     }
 
     /// Returns vLLM's sentinel at an end of the free queue.
-    pub(super) fn twin_end<'py>(&self, py: Python<'py>, end: usize) -> Option<Bound<'py, PyAny>> {
-        Some(self.pages().twins.as_ref()?.ends[end].bind(py).clone())
+    pub(super) fn vllm_end<'py>(&self, py: Python<'py>, end: usize) -> Option<Bound<'py, PyAny>> {
+        Some(self.pages().vllm_objects.as_ref()?.ends[end].bind(py).clone())
     }
 
     /// Returns the pages. The lock is always free, because the GIL is held and no Python code runs
@@ -145,6 +149,6 @@ impl Pages {
         }
         let empty = || std::iter::repeat_with(|| None).take(PAGE).collect();
         self.pages[page].get_or_insert_with(empty)[place] = Some(view);
-        self.num_made += 1;
+        self.num_created += 1;
     }
 }

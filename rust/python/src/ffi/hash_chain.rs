@@ -1,4 +1,4 @@
-//! Hashes that kvoxide's hasher made for a prompt, in Rust beside vLLM's list of them.
+//! Hashes that kvoxide's hasher computed for a prompt, in Rust next to vLLM's list of them.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ const CHAIN_END: &str = "_kvoxide_chain_end";
 
 /// The first hashes of a request, of [`BlockHash::MAX_LEN`] bytes each. A copy or a pickle of the
 /// request has none: its hashes are other objects.
-#[pyclass(module = "kvoxide._core_vllm", name = "VllmMadeHashes", frozen)]
-pub(crate) struct MadeHashes(pub(crate) Arc<Vec<BlockHash>>);
+#[pyclass(module = "kvoxide._core_vllm", name = "VllmHashChain", frozen)]
+pub(crate) struct HashChain(pub(crate) Arc<Vec<BlockHash>>);
 
 #[pymethods]
-impl MadeHashes {
+impl HashChain {
     fn __len__(&self) -> usize {
         self.0.len()
     }
@@ -27,18 +27,18 @@ impl MadeHashes {
     }
 }
 
-/// How many hashes kvoxide's hasher made for a request, the last of them and, where there are
+/// How many hashes kvoxide's hasher computed for a request, the last of them and, if there are
 /// many, the first ones in Rust.
 #[derive(FromPyObject)]
-struct ChainEnd<'py>(usize, Bound<'py, PyAny>, Option<Py<MadeHashes>>);
+struct ChainEnd<'py>(usize, Bound<'py, PyAny>, Option<Py<HashChain>>);
 
-/// What is known of a list of hashes all of which kvoxide's hasher made.
-pub(crate) struct MadeChain {
+/// The properties of a list of hashes, all of which kvoxide's hasher computed.
+pub(crate) struct ComputedChain {
     /// The first hashes, or none.
     pub(crate) head: Arc<Vec<BlockHash>>,
 }
 
-impl MadeChain {
+impl ComputedChain {
     /// Returns what the attributes of a request tell of its list of hashes. `None` unless the list
     /// has the length that it had when kvoxide's hasher last added to it, and ends with the object
     /// that it added.
