@@ -247,7 +247,7 @@ def test_the_engine_is_called_directly_again_once_no_block_is_repeated() -> None
     manager.allocate_slots(make_request("other", list(range(1000, 1100))), 100)
     if not manager._has_observers:
         assert manager.allocate_slots == before
-    assert not manager.coordinator.repeats
+    assert not manager.coordinator.repeated_blocks
 
 
 def test_require_refuses_a_step_with_repeated_blocks_and_nothing_changes() -> None:

@@ -115,7 +115,7 @@ def test_wrapped_methods_are_called_as_often_as_in_vllm(model: str, part: str) -
 def test_methods_that_are_served_are_called_and_keep_the_engine(model: str) -> None:
     counts, seen = [], []
     native: Any = native_class()
-    served: frozenset[str] = native._served
+    served: frozenset[str] = native._settable
     for manager in both(model):
         calls: Counter[str] = Counter()
         for name in methods_of(manager):
@@ -145,7 +145,7 @@ def test_every_attribute_of_vllms_takes_effect_or_switches(part: str) -> None:
         manager = native_manager(**MODELS["full and states"])
         thing = PARTS[part](manager)
         setattr(thing, name, getattr(stock, name))
-        assert is_native(manager) == (name in type(native)._served), name
+        assert is_native(manager) == (name in type(native)._settable), name
 
 
 @of_parts
@@ -244,7 +244,7 @@ def test_require_refuses_and_nothing_changes(part: str) -> None:
     with settings.using(Settings(mode="require")):
         manager = native_manager(**MODELS["full and states"])
         thing = PARTS[part](manager)
-        name = next(n for n in methods_of(thing) if n not in type(thing)._served)
+        name = next(n for n in methods_of(thing) if n not in type(thing)._settable)
         before = manager.engine.state_digest()
         with pytest.raises(UnsupportedError, match=rf"{name} is set.*KVOXIDE=off"):
             setattr(thing, name, lambda *args: None)

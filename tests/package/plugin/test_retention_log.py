@@ -64,10 +64,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def tell(engine: Engine, num_minutes: int) -> None:
-    told = retention_log._Minutes(cast("Any", engine))
-    began = told._told_at
+    told = retention_log._MinuteLog(cast("Any", engine))
+    began = told._logged_at
     for minute in range(1, num_minutes + 1):
-        told.tell(began + 60.5 * minute)
+        told.log(began + 60.5 * minute)
 
 
 @pytest.mark.parametrize("num_minutes", [59, 60, 119, 120])

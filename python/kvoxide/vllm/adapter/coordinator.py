@@ -10,7 +10,7 @@ from kvoxide._core_vllm import VllmBlocks, VllmManager
 from kvoxide.vllm.adapter.calls import CoordinatorCalls
 from kvoxide.vllm.adapter.groups import group_view
 from kvoxide.vllm.adapter.pool import NativeBlockPool
-from kvoxide.vllm.adapter.repeats import Repeats
+from kvoxide.vllm.adapter.repeated_blocks import RepeatedBlocks
 from kvoxide.vllm.adapter.watched import (
     Watched,
     fields_of,
@@ -48,7 +48,7 @@ class NativeCoordinator(CoordinatorCalls, Watched):
 
     __slots__ = ()
 
-    _shown_as = "coordinator"
+    _name_in_messages = "coordinator"
 
     kv_cache_config: Any
     single_type_managers: tuple[Any, ...]
@@ -59,8 +59,8 @@ class NativeCoordinator(CoordinatorCalls, Watched):
         """A view of ``engine``, made with vLLM's ``arguments``."""
         self.engine = engine
         self.block_pool = pool
-        self.repeats = Repeats()
-        self._cache_blocks = pool.observing(engine.cache_blocks)
+        self.repeated_blocks = RepeatedBlocks()
+        self._cache_blocks = pool.with_notification(engine.cache_blocks)
         self.kv_cache_config = arguments["kv_cache_config"]
         self.scheduler_block_size = arguments["scheduler_block_size"]
         self.hash_block_size = arguments["hash_block_size"]
@@ -164,8 +164,8 @@ class NativeCoordinator(CoordinatorCalls, Watched):
         return self.engine.get_num_blocks_to_allocate(*arguments)
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        if self.repeats:
-            self.repeats.leave_to_vllm(self, "cache_blocks", request.request_id)
+        if self.repeated_blocks:
+            self.repeated_blocks.fall_back_if_repeated(self, "cache_blocks", request.request_id)
             if not isinstance(self, NativeCoordinator):
                 self.cache_blocks(request, num_computed_tokens)
                 return

@@ -30,13 +30,13 @@ class Fallback:
         """Watch ``manager``, which was made with these arguments of vLLM's."""
         self._manager = manager
         self._arguments = {name: value for name, value in arguments.items() if name != "self"}
-        self._due: str | None = None
-        self._things = _things_of(manager)
-        self._names = [frozenset(vars(thing)) for thing in self._things]
-        stock = {cls for thing in self._things for cls in type(thing)._stock.__mro__}
+        self._pending_change: str | None = None
+        self._objects = _objects_of(manager)
+        self._names = [frozenset(vars(thing)) for thing in self._objects]
+        stock = {cls for thing in self._objects for cls in type(thing)._stock.__mro__}
         stock.add(KVCacheBlock)
         self._classes = {cls: dict(vars(cls)) for cls in stock if cls.__module__[:5] == "vllm."}
-        for thing in self._things:
+        for thing in self._objects:
             watch(thing, self)
         WATCHERS.add(self)
 
@@ -51,15 +51,15 @@ class Fallback:
                 f"KVOXIDE=require, and {what}: kvoxide's manager does not follow this. Set "
                 "KVOXIDE=auto to let vLLM's manager take over here, or KVOXIDE=off"
             )
-        if self._manager.block_pool.is_telling:
-            self._due = what
+        if self._manager.block_pool.is_notifying:
+            self._pending_change = what
         else:
             self._replace(what)
 
-    def replace_if_due(self) -> None:
+    def replace_if_pending(self) -> None:
         """Make the change that had to wait for observers."""
-        if self._due is not None:
-            self._replace(self._due)
+        if self._pending_change is not None:
+            self._replace(self._pending_change)
 
     def check_classes(self) -> None:
         """Look whether other code changed vLLM's classes since the last look."""
@@ -75,19 +75,19 @@ class Fallback:
 
     def _replace(self, what: str) -> None:
         manager = self._manager
-        manager.block_pool.settle()
-        keeper = manager.block_pool._keeper
+        manager.block_pool.notify_observers()
+        closer = manager.block_pool._closer
         with _garbage_kept():
             state = State(manager.engine, len(manager.coordinator.single_type_managers))
             fresh: Any = object.__new__(StockManager)
             fresh.__init__(**self._arguments)
             manager.release_calls()
             state.fill(fresh, manager)
-            self._become(fresh)
+            self._replace_instances(fresh)
         vars(manager).update(
             engine=ReplacedEngine(manager),
-            _keeper=keeper,
-            _looks=repeat(False),
+            _closer=closer,
+            _class_checks=repeat(False),
             # Methods that other code took ask the engine's successor, also where there are none.
             _has_states=True,
         )
@@ -99,17 +99,17 @@ class Fallback:
             settings.lost_policies(),
         )
 
-    def _become(self, fresh: Any) -> None:
+    def _replace_instances(self, fresh: Any) -> None:
         """Give each object vLLM's class and the fields of its counterpart in ``fresh``."""
-        counterparts = _things_of(fresh)
-        own = {id(new): old for old, new in zip(self._things, counterparts, strict=True)}
-        for thing, new, names in zip(self._things, counterparts, self._names, strict=True):
-            fields = {name: _own(value, own) for name, value in vars(new).items()}
+        counterparts = _objects_of(fresh)
+        own = {id(new): old for old, new in zip(self._objects, counterparts, strict=True)}
+        for thing, new, names in zip(self._objects, counterparts, self._names, strict=True):
+            fields = {name: _counterpart(value, own) for name, value in vars(new).items()}
             kept = {
                 name: value
                 for name, value in vars(thing).items()
                 if name in _KEPT
-                or name in thing._served
+                or name in thing._settable
                 or (name not in names and name not in fields and name != "_watcher")
                 # Methods that other code took from the manager use these.
                 or (thing is self._manager and name in names and name not in fields)
@@ -132,14 +132,14 @@ def _garbage_kept() -> Iterator[None]:
             gc.enable()
 
 
-def _things_of(manager: Any) -> list[Any]:
+def _objects_of(manager: Any) -> list[Any]:
     pool, coordinator = manager.block_pool, manager.coordinator
     index = pool.cached_block_hash_to_block
     groups = coordinator.single_type_managers
     return [manager, coordinator, pool, pool.free_block_queue, index, *groups]
 
 
-def _own(value: Any, own: Mapping[int, Any]) -> Any:
+def _counterpart(value: Any, own: Mapping[int, Any]) -> Any:
     """The object that takes the place of ``value``, also in a tuple."""
     if isinstance(value, tuple) and any(id(part) in own for part in value):
         return tuple(own.get(id(part), part) for part in value)

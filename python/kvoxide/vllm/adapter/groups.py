@@ -68,7 +68,7 @@ def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) ->
     if isinstance(manager, MambaManager):
         manager.drop_eagle_checkpoint_block = arguments["use_eagle"]
         manager.shared_prefix_checkpoint = engine.mamba_shared_prefix_checkpoint
-    manager.req_to_blocks = RequestTables(engine, group_id, coordinator.repeats)
+    manager.req_to_blocks = RequestTables(engine, group_id, coordinator.repeated_blocks)
     stock: Any = type(manager)
     cls = _view_class(stock)
     view = cls.__new__(cls)
@@ -79,7 +79,7 @@ def group_view(coordinator: Any, group_id: int, arguments: Mapping[str, Any]) ->
         shown,
         _engine=engine,
         _has_states=of_states,
-        _shown_as=f"single_type_managers[{group_id}]",
+        _name_in_messages=f"single_type_managers[{group_id}]",
         _hidden=frozenset(vars(manager)).intersection(_UNSHOWN),
     )
     return view

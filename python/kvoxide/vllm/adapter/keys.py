@@ -13,7 +13,7 @@ from kvoxide.vllm.adapter.watched import Watched, Watcher, replacing_class
 class NativeIndex(Watched):
     """The prefix cache's map from packed keys to blocks."""
 
-    _shown_as = "cached_block_hash_to_block"
+    _name_in_messages = "cached_block_hash_to_block"
     _watcher: Watcher
 
     def __init__(self, engine: VllmManager) -> None:
@@ -41,7 +41,7 @@ class NativeIndex(Watched):
 
     @_cache.setter
     def _cache(self, cache: Any) -> None:
-        self._watcher.before_change(f"{self._shown_as}._cache is set")
+        self._watcher.before_change(f"{self._name_in_messages}._cache is set")
         object.__setattr__(self, "_cache", cache)
 
     def __len__(self) -> int:

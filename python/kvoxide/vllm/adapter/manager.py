@@ -21,13 +21,13 @@ from kvoxide.vllm.adapter.watched import Watched, WatchedMeta, fields_of, prefer
 from kvoxide.vllm.environment import recognise, settings
 
 _OBSERVED = ("allocate_slots", "get_computed_blocks")
-_DIRECT = (*_OBSERVED, "get_block_ids", "get_block_ids_for_computed_tokens")
+_ENGINE_METHODS = (*_OBSERVED, "get_block_ids", "get_block_ids_for_computed_tokens")
 
 
-_STEPS_PER_LOOK: Final = 32
+_STEPS_PER_CLASS_CHECK: Final = 32
 """Scheduler steps between two looks at vLLM's classes, which other code may have changed."""
 
-_CALLED_FROM_OUTSIDE: Final = frozenset(
+_SETTABLE_METHODS: Final = frozenset(
     {
         "cache_blocks",
         "estimate_cached_tokens",
@@ -52,7 +52,7 @@ _CALLED_FROM_OUTSIDE: Final = frozenset(
 )
 """Methods that no other method of vLLM's manager calls: one that is set is called all the same."""
 
-_READ: Final = frozenset(
+_SETTABLE_FIELDS: Final = frozenset(
     {
         "kv_cache_event_metadata",
         "log_stats",
@@ -74,9 +74,11 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
     """
 
     _stock = StockManager
-    _shown_as = "kv_cache_manager"
-    _served = _CALLED_FROM_OUTSIDE | _READ | {*_OBSERVED, "get_block_ids_for_computed_tokens"}
-    _served_on_class = _CALLED_FROM_OUTSIDE
+    _name_in_messages = "kv_cache_manager"
+    _settable = (
+        _SETTABLE_METHODS | _SETTABLE_FIELDS | {*_OBSERVED, "get_block_ids_for_computed_tokens"}
+    )
+    _settable_on_class = _SETTABLE_METHODS
     _watcher: Fallback
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -111,9 +113,9 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         )
         self.empty_kv_cache_blocks = self.engine.empty_blocks()
         self._has_observers = self.enable_kv_cache_events or bool(self.metrics_collector)
-        self.block_pool.on_first_watcher = self._notify_observers
-        self.coordinator.repeats.call_at_first(self._guard_calls)
-        self._looks = cycle((True, *[False] * (_STEPS_PER_LOOK - 1)))
+        self.block_pool.on_first_watcher = self._start_notifying
+        self.coordinator.repeated_blocks.call_at_first(self._guard_repeated_blocks)
+        self._class_checks = cycle((True, *[False] * (_STEPS_PER_CLASS_CHECK - 1)))
         self._bound: dict[str, Any] = {}
         self._bind_calls()
         if wanted.retention == "adaptive":
@@ -123,23 +125,23 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
     def _bind_calls(self) -> None:
         """The engine's methods are this object's: no Python frame between, unless somebody is to
         be told what they did."""
-        for name in _DIRECT:
+        for name in _ENGINE_METHODS:
             call = getattr(self.engine, name)
             if name in _OBSERVED and self._has_observers:
-                call = self.block_pool.observing(call)
-            if name in _OBSERVED and self.coordinator.repeats:
+                call = self.block_pool.with_notification(call)
+            if name in _OBSERVED and self.coordinator.repeated_blocks:
                 call = self._guarded(name, call)
             self._bind(name, call)
 
     def _guarded(self, name: str, call: Any) -> Any:
         """Return ``call``, which lets vLLM's own objects continue first for a request with a block
         more than once in a table."""
-        repeats = self.coordinator.repeats
+        repeated_blocks = self.coordinator.repeated_blocks
 
         def guarded(request: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(self, KVCacheManager):
-                repeats.leave_to_vllm(self, name, request.request_id)
-                if not repeats:
+                repeated_blocks.fall_back_if_repeated(self, name, request.request_id)
+                if not repeated_blocks:
                     self._bind_calls()
             return call(request, *args, **kwargs)
 
@@ -160,19 +162,19 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         if own is not None and isinstance(self, KVCacheManager):
             fields_of(self)[name] = own
 
-    def _notify_observers(self) -> None:
+    def _start_notifying(self) -> None:
         fields_of(self)["_has_observers"] = True
-        self._bind_calls_anew("unpin_blocks is called")
+        self._rebind_calls("unpin_blocks is called")
 
-    def _guard_calls(self) -> None:
-        self._bind_calls_anew("a block is more than once in a table")
+    def _guard_repeated_blocks(self) -> None:
+        self._rebind_calls("a block is more than once in a table")
 
-    def _bind_calls_anew(self, why: str) -> None:
+    def _rebind_calls(self, why: str) -> None:
         self._bind_calls()
         for name in _OBSERVED:
             # A hook may call the engine's method as it was before.
             if vars(self).get(name) is not self._bound[name]:
-                self._watcher.before_change(f"{self._shown_as}.{name} is set, {why}")
+                self._watcher.before_change(f"{self._name_in_messages}.{name} is set, {why}")
                 return
 
     def release_calls(self) -> None:
@@ -239,7 +241,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         return self.engine.finalize_partial_tail_offloads(request, request.request_id)
 
     def new_step_starts(self) -> None:
-        if next(self._looks):
+        if next(self._class_checks):
             self._watcher.check_classes()
         if self._has_states:
             self.engine.new_step_starts()

@@ -28,8 +28,8 @@ T = TypeVar("T")
 class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
     """The pool of an engine. Blocks are views; what is written to them goes through."""
 
-    _shown_as = "block_pool"
-    _served = frozenset(
+    _name_in_messages = "block_pool"
+    _settable = frozenset(
         {
             "evict_blocks",
             "kv_event_queue",
@@ -42,7 +42,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
 
     def __init__(self, engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> None:
         """Take over ``engine``; ``arguments`` are those of vLLM's manager, by name."""
-        self._keeper = engine.set_facade(self)
+        self._closer = engine.set_facade(self)
         self.engine = engine
         self.num_gpu_blocks = engine.num_blocks
         self.medium = medium
@@ -61,16 +61,16 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
         self._reuse_watchers: dict[int, Callable[[Any], None]] = {}
         self._observes = self.metrics_collector is not None
         self.on_first_watcher: Callable[[], None] = lambda: None
-        self._turn = Lock()
+        self._call_lock = Lock()
 
     def get_cached_block(self, block_hash: bytes, kv_cache_group_ids: list[int]) -> Any:
         return self.engine.get_cached_block(block_hash, kv_cache_group_ids)
 
     def get_new_blocks(self, num_blocks: int) -> list[Any]:
-        return self._observed(self.engine.get_new_blocks, num_blocks)
+        return self._call_and_notify(self.engine.get_new_blocks, num_blocks)
 
     def touch(self, blocks: Sequence[Any]) -> None:
-        self._observed(self.engine.touch, blocks)
+        self._call_and_notify(self.engine.touch, blocks)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         own: list[Any] = []
@@ -98,10 +98,10 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
         self._reuse_watchers.update(watchers)
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
-        self._observed(self.engine.evict_blocks, list(block_ids))
+        self._call_and_notify(self.engine.evict_blocks, list(block_ids))
 
     def reset_prefix_cache(self) -> bool:
-        if not self._observed(self._reset):
+        if not self._call_and_notify(self._reset):
             in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
             logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
             return False
@@ -111,10 +111,10 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
     def _reset(self) -> bool:
         if not self.engine.reset_prefix_cache():
             return False
-        self._or_poison(self._tell_of_reset)
+        self._or_poison(self._notify_of_reset)
         return True
 
-    def _tell_of_reset(self) -> None:
+    def _notify_of_reset(self) -> None:
         watchers, fields_of(self)["_reuse_watchers"] = self._reuse_watchers, {}
         for block_id, on_reuse in watchers.items():
             on_reuse(self.engine.block(block_id))
@@ -130,16 +130,16 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
     def take_events(self) -> list[Any]:
         if not self.enable_kv_cache_events:
             return []
-        self.settle()
+        self.notify_observers()
         events, fields_of(self)["kv_event_queue"] = self.kv_event_queue, []
         return events
 
     @property
-    def is_telling(self) -> bool:
+    def is_notifying(self) -> bool:
         """Whether observers are being notified of what a call did."""
-        return self._turn.locked()
+        return self._call_lock.locked()
 
-    def observing(self, call: Callable[..., T]) -> Callable[..., T]:
+    def with_notification(self, call: Callable[..., T]) -> Callable[..., T]:
         """A call of the engine about a request, its first argument, as one that tells what it did
         before the engine is called again: as vLLM's events, metrics and callbacks.
 
@@ -147,46 +147,46 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
         not told to everybody, and its answer is lost.
         """
 
-        turn = self._turn
+        call_lock = self._call_lock
 
-        def observed(request: Any, *args: Any, **kwargs: Any) -> T:
+        def call_and_notify(request: Any, *args: Any, **kwargs: Any) -> T:
             if not isinstance(self, NativeBlockPool):
                 return call(request, *args, **kwargs)
-            if not turn.acquire(False):
+            if not call_lock.acquire(False):
                 raise BusyError(BUSY)
             try:
                 result = call(request, *args, **kwargs)
-                self._tell(request)
+                self._notify(request)
                 return result
             finally:
-                turn.release()
-                self._watcher.replace_if_due()
+                call_lock.release()
+                self._watcher.replace_if_pending()
 
-        return observed
+        return call_and_notify
 
-    def _observed(self, call: Callable[..., T], *args: Any) -> T:
-        return self.observing(lambda _: call(*args))(None)
+    def _call_and_notify(self, call: Callable[..., T], *args: Any) -> T:
+        return self.with_notification(lambda _: call(*args))(None)
 
-    def settle(self) -> None:
+    def notify_observers(self) -> None:
         """Tell what the engine did since the last call."""
-        if not self._turn.acquire(False):
+        if not self._call_lock.acquire(False):
             raise BusyError(BUSY)
         try:
-            self._tell(None)
+            self._notify(None)
         finally:
-            self._turn.release()
+            self._call_lock.release()
 
-    def _tell(self, request: Any) -> None:
+    def _notify(self, request: Any) -> None:
         if self.enable_kv_cache_events:
             events = self.engine.take_events()
             if events is not None:
                 self._or_poison(self._queue_events, events, request)
         if self._observes:
-            self._or_poison(self._tell_observations)
+            self._or_poison(self._notify_of_observations)
 
-    def _or_poison(self, tell: Callable[..., None], *args: Any) -> None:
+    def _or_poison(self, notify: Callable[..., None], *args: Any) -> None:
         try:
-            tell(*args)
+            notify(*args)
         except BaseException as error:
             self.engine.poison(
                 "what a call did could not be told to an observer "
@@ -199,17 +199,17 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
             events.as_vllm(EVENT_CLASSES, request, self.medium, self.num_hash_lookahead_tokens)
         )
 
-    def _tell_observations(self) -> None:
+    def _notify_of_observations(self) -> None:
         observations = self.engine.take_observations()
         for index, (what, number) in enumerate(observations):
             if what == "taking":
                 # vLLM tells the watchers of all of them before it looks at the first.
                 taken = observations[index + 1 : index + 1 + number]
-                self._tell_watchers(block_id for _, block_id in taken)
+                self._notify_watchers(block_id for _, block_id in taken)
             elif self.metrics_collector:
-                self._tell_collector(what, self.engine.block(number))
+                self._notify_collector(what, self.engine.block(number))
 
-    def _tell_watchers(self, block_ids: Iterable[int]) -> None:
+    def _notify_watchers(self, block_ids: Iterable[int]) -> None:
         if not self._reuse_watchers:
             return
         for block_id in block_ids:
@@ -217,7 +217,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
             if watcher is not None:
                 watcher(self.engine.block(block_id))
 
-    def _tell_collector(self, what: str, block: Any) -> None:
+    def _notify_collector(self, what: str, block: Any) -> None:
         collector = self.metrics_collector
         if what == "touched":
             collector.on_block_accessed(block)
@@ -236,7 +236,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
 
     def _maybe_evict_cached_block(self, block: Any) -> bool:
         was_cached = block.block_hash is not None
-        self._observed(self.engine.evict_blocks, [block.block_id])
+        self._call_and_notify(self.engine.evict_blocks, [block.block_id])
         return was_cached
 
     def _replace_for_block(self, name: str) -> None:
@@ -257,9 +257,9 @@ def make_pool(engine: VllmManager, arguments: Mapping[str, Any], medium: str) ->
     """The pool of an engine; ``arguments`` are those of vLLM's manager, by name."""
     has_states = arguments["kv_cache_config"].has_mamba_layers
     has_many = has_states or engine.enable_partial_hash_hits
-    made: NativeBlockPool = (_OF_MANY if has_many else _OF_FEW)(engine, arguments, medium)
+    made: NativeBlockPool = (_POOL_OF_MANY_KEYS if has_many else _POOL)(engine, arguments, medium)
     return made
 
 
-_OF_FEW: Any = replacing_class(NativeBlockPool, BlockPool)
-_OF_MANY: Any = replacing_class(PoolOfManyKeys, BlockPool)
+_POOL: Any = replacing_class(NativeBlockPool, BlockPool)
+_POOL_OF_MANY_KEYS: Any = replacing_class(PoolOfManyKeys, BlockPool)

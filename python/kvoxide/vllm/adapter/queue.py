@@ -13,7 +13,7 @@ class NativeQueue(FreeKVCacheBlockQueue, Watched):  # type: ignore[misc]
     """The free blocks of an engine, the pinned tier behind them. A block that is taken out has
     no owner until its ``ref_cnt`` is set or it is put back."""
 
-    _shown_as = "free_block_queue"
+    _name_in_messages = "free_block_queue"
 
     def __init__(self, engine: VllmManager) -> None:
         """The queue of ``engine``, whose pool is set."""

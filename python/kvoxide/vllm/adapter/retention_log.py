@@ -23,44 +23,48 @@ def log_every_minute(
 ) -> Callable[[], None]:
     """``new_step_starts`` that reads the clock once, and logs a line where a minute has gone by in
     which requests were admitted."""
-    minutes = _Minutes(engine)
+    minute_log = _MinuteLog(engine)
     due = monotonic() + SECONDS
 
-    def telling() -> None:
+    def new_step_starts_and_log() -> None:
         nonlocal due
         new_step_starts()
         if (now := monotonic()) >= due:
             due = now + SECONDS
-            minutes.tell(now)
+            minute_log.log(now)
 
-    return telling
+    return new_step_starts_and_log
 
 
-class _Minutes:
+class _MinuteLog:
     """Tells what changed between two reports of an engine with adaptive retention."""
 
     def __init__(self, engine: VllmManager) -> None:
         self._engine = engine
-        self._told = engine.retention_report()
-        self._told_at = monotonic()
-        self._hour = deque([(self._told_at, self._told)])
+        self._logged = engine.retention_report()
+        self._logged_at = monotonic()
+        self._hour = deque([(self._logged_at, self._logged)])
 
-    def tell(self, now: float) -> None:
+    def log(self, now: float) -> None:
         """Log the line, unless no request was admitted since the last one."""
         report = None if self._engine.is_replaced else self._engine.retention_report()
-        if self._told is None or report is None or report.prompt_tokens == self._told.prompt_tokens:
+        if (
+            self._logged is None
+            or report is None
+            or report.prompt_tokens == self._logged.prompt_tokens
+        ):
             return
-        logger.info("%s", describe(self._told, report, now - self._told_at))
-        self._told, self._told_at = report, now
+        logger.info("%s", describe(self._logged, report, now - self._logged_at))
+        self._logged, self._logged_at = report, now
         self._hour.append((now, report))
-        self._tell_hour(now, report)
+        self._warn_after_hour(now, report)
 
-    def _tell_hour(self, now: float, report: RetentionReport) -> None:
+    def _warn_after_hour(self, now: float, report: RetentionReport) -> None:
         """Warn where the default policy would have hit more since an hour ago, then begin anew."""
         began_at, began = self._hour[0]
         if now - began_at < HOUR or began is None:
             return
-        if (warning := regret(began, report)) is not None:
+        if (warning := missed_hits_warning(began, report)) is not None:
             logger.warning("%s", warning)
             self._hour.clear()
             self._hour.append((now, report))
@@ -95,7 +99,7 @@ def describe(before: RetentionReport, after: RetentionReport, seconds: float) ->
     return "; ".join(parts)
 
 
-def regret(before: RetentionReport, after: RetentionReport) -> str | None:
+def missed_hits_warning(before: RetentionReport, after: RetentionReport) -> str | None:
     """What to say of an hour, from its first report to its last, in which the default policy would
     have hit more; None of any other."""
     prompt_tokens = after.prompt_tokens - before.prompt_tokens

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex, TypeVar
 
 from kvoxide._core_vllm import VllmManager
-from kvoxide.vllm.adapter.repeats import Repeats
+from kvoxide.vllm.adapter.repeated_blocks import RepeatedBlocks
 
 T = TypeVar("T")
 
@@ -80,15 +80,15 @@ class RequestTables(dict[str, Row]):
     """Request id -> its blocks in one group; a request that holds nothing has an empty row. It has
     the rows that code asked for, and makes the others on demand."""
 
-    __slots__ = ("_engine", "_group_id", "_repeats")
+    __slots__ = ("_engine", "_group_id", "_repeated_blocks")
 
-    def __init__(self, engine: VllmManager, group_id: int, repeats: Repeats) -> None:
+    def __init__(self, engine: VllmManager, group_id: int, repeated_blocks: RepeatedBlocks) -> None:
         """The tables of one group of ``engine``."""
         super().__init__()
         self._engine = engine
         self._group_id = group_id
-        self._repeats = repeats
-        repeats.tables.append(self)
+        self._repeated_blocks = repeated_blocks
+        repeated_blocks.tables.append(self)
 
     def __missing__(self, request_id: str) -> Row:
         row = Row(self, request_id)
@@ -105,7 +105,7 @@ class RequestTables(dict[str, Row]):
         self._engine.write_row(row._request_id, self._group_id, blocks)
         if super().get(row._request_id) is not row:
             self._engine.sync_table(row._request_id, self._group_id, row, self)
-        self._repeats.note(row._request_id, blocks)
+        self._repeated_blocks.note(row._request_id, blocks)
 
     def __setitem__(self, request_id: str, blocks: Iterable[Any]) -> None:
         self[request_id][:] = blocks
@@ -311,7 +311,7 @@ class _ReleasedDict(dict[Any, Any]):
 class _ReleasedTables(dict[str, Any]):
     """Tables that vLLM's own group writes to."""
 
-    __slots__ = ("_engine", "_group_id", "_repeats")
+    __slots__ = ("_engine", "_group_id", "_repeated_blocks")
 
     __reduce__ = KeptDict.__reduce__
 

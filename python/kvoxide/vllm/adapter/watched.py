@@ -58,7 +58,7 @@ class WatchedMeta(ABCMeta):
     def _reporting(cls, name: str, how: str) -> Any:
         """Report a change. Returns vLLM's class if the change is to be made there."""
         stock = vars(cls).get("_stock")
-        served = getattr(cls, "_served_on_class", ())
+        served = getattr(cls, "_settable_on_class", ())
         if stock is None or name in served or name not in stock_names(stock):
             return None
         for watcher in list(WATCHERS):
@@ -73,9 +73,9 @@ class Watched:
 
     _stock: ClassVar[type]
     """vLLM's class."""
-    _shown_as: str
+    _name_in_messages: str
     """How messages name the object."""
-    _served: ClassVar[frozenset[str]] = frozenset()
+    _settable: ClassVar[frozenset[str]] = frozenset()
     """Attributes of vLLM's that take effect when they are set on the object."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -88,13 +88,13 @@ class Watched:
 
     def _before_change(self, name: str, how: str) -> None:
         watcher: Watcher | None = vars(self).get("_watcher")
-        if watcher is None or name in self._served:
+        if watcher is None or name in self._settable:
             return
         if name != "__class__" and name not in stock_names(self._stock):
             return
         # A property of vLLM's refuses the change itself; one of kvoxide's passes it on.
         if not isinstance(getattr(type(self), name, None), property):
-            watcher.before_change(f"{self._shown_as}.{name} is {how}")
+            watcher.before_change(f"{self._name_in_messages}.{name} is {how}")
 
 
 def fields_of(thing: object) -> dict[str, Any]:
@@ -199,6 +199,6 @@ def let_vllm_continue(thing: Any, what: str) -> None:
     """Let vLLM's own object replace ``thing`` because of ``what``. Raises
     :class:`~kvoxide.BusyError` while observers are told what a call did."""
     native = type(thing)
-    fields_of(thing)["_watcher"].before_change(f"{thing._shown_as}.{what}")
+    fields_of(thing)["_watcher"].before_change(f"{thing._name_in_messages}.{what}")
     if type(thing) is native:
         raise BusyError(BUSY)

@@ -153,8 +153,8 @@ class Player:
         pool = self._manager.block_pool
         if not pool.enable_kv_cache_events:
             return []
-        if hasattr(pool, "settle"):
-            pool.settle()
+        if hasattr(pool, "notify_observers"):
+            pool.notify_observers()
         queue = pool.kv_event_queue
         first = min(self._num_events, len(queue))
         self._num_events = len(queue)

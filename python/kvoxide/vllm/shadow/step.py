@@ -44,7 +44,7 @@ class Pair:
         """Take the events of the last call from both: vLLM's and kvoxide's."""
         if not self.stock.enable_kv_cache_events:
             return [], []
-        self.native.block_pool.settle()
+        self.native.block_pool.notify_observers()
         queues = (self.stock.block_pool.kv_event_queue, self.native.block_pool.kv_event_queue)
         first = min(self._num_events_compared, *map(len, queues))
         self._num_events_compared = len(queues[0])

@@ -7,7 +7,7 @@ from weakref import WeakMethod
 from kvoxide.vllm.adapter.watched import let_vllm_continue
 
 
-class Repeats:
+class RepeatedBlocks:
     """Notes the requests whose tables have a block more than once.
 
     The engine holds such a table, but takes no step with it.
@@ -39,7 +39,7 @@ class Repeats:
         if is_first and on_first is not None:
             on_first()
 
-    def leave_to_vllm(self, thing: Any, name: str, request_id: str) -> None:
+    def fall_back_if_repeated(self, thing: Any, name: str, request_id: str) -> None:
         """Let vLLM's own objects continue before ``thing.name()`` of a request whose tables have a
         block more than once now."""
         self._request_ids = {noted for noted in self._request_ids if self._are_repeated(noted)}
