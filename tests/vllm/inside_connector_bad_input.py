@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kvoxide.vllm.plugin import entry_point as plugin
-from kvoxide.vllm.shadow.host import visible
+from kvoxide.vllm.shadow.host import comparable_form
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -238,7 +238,7 @@ def state_of(world: World) -> dict[str, Any]:
     allocated = state["_current_batch_allocated_block_ids"]
     state["_current_batch_allocated_block_ids"] = [i for i in range(1_000) if i in allocated]
     state["_step_region"] = state.get("_step_region") is not None
-    state["_current_batch_load_jobs"] = visible(state["_current_batch_load_jobs"])
+    state["_current_batch_load_jobs"] = comparable_form(state["_current_batch_load_jobs"])
     return state
 
 

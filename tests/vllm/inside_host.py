@@ -223,8 +223,8 @@ def test_a_module_without_the_class_is_left_alone() -> None:
     from kvoxide.vllm.plugin import host
 
     module: Any = SimpleNamespace()
-    for stand_in in host.STAND_INS:
-        stand_in.take_over(module)
+    for replaced_class in host.REPLACED_CLASSES:
+        replaced_class.take_over(module)
     assert vars(module) == {}
 
 

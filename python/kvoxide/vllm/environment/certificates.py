@@ -121,12 +121,12 @@ def find() -> Certificate:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise CertificateError(_none_for(here)) from None
+        raise CertificateError(_no_certificate_for(here)) from None
     except OSError as error:
         raise CertificateError(f"the certificate {path} cannot be read: {error.strerror}") from None
     certificate = _parse(text, path)
-    if unlike := _unlike(certificate.identity, here):
-        raise CertificateError(f"the certificate {path} is for {unlike}; {_AGAIN}")
+    if mismatch := _first_mismatch(certificate.identity, here):
+        raise CertificateError(f"the certificate {path} is for {mismatch}; {_AGAIN}")
     return certificate
 
 
@@ -186,7 +186,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _unlike(identity: Identity, here: Identity) -> str | None:
+def _first_mismatch(identity: Identity, here: Identity) -> str | None:
     """Returns what another certificate is for; None if it is for the same."""
     if identity.vllm_sources != here.vllm_sources:
         return "other sources of vLLM"
@@ -195,13 +195,15 @@ def _unlike(identity: Identity, here: Identity) -> str | None:
     return f"{identity.python}, not {here.python}" if identity.python != here.python else None
 
 
-def _none_for(here: Identity) -> str:
-    others = sorted({unlike for other in _others() if (unlike := _unlike(other, here))})
+def _no_certificate_for(here: Identity) -> str:
+    others = sorted(
+        {mismatch for other in _other_certificates() if (mismatch := _first_mismatch(other, here))}
+    )
     found = f"those in {folder()} are for {', '.join(others)}" if others else f"none in {folder()}"
     return f"there is no certificate for this vLLM ({found}); run kvoxide verify"
 
 
-def _others() -> Iterator[Identity]:
+def _other_certificates() -> Iterator[Identity]:
     for path in folder().glob("*.json"):
         try:
             yield _parse(path.read_bytes(), path).identity

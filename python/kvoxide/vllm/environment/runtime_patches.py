@@ -44,18 +44,18 @@ class _Module:
         self._methods = methods
 
     def replacements(self, parts: Mapping[str, str]) -> Iterator[str]:
-        strangers: set[str] = set()
+        replaced: set[str] = set()
         for key in sorted(parts):
             kind, _, name = key.partition(" ")
             if kind == "import":
                 yield from self._check_import(name, parts[key])
             elif kind == "class":
                 if reason := self._check_class(name):
-                    strangers.add(name)
+                    replaced.add(name)
                     yield reason
                 else:
                     yield from self._check_additions(name, parts)
-            elif kind == "def" and name.partition(".")[0] not in strangers:
+            elif kind == "def" and name.partition(".")[0] not in replaced:
                 yield from self._check_function(name)
 
     def _check_import(self, name: str, origin: str) -> Iterator[str]:
@@ -85,7 +85,8 @@ class _Module:
                 continue
             for function in _functions(value):
                 if not _is_pythons_own(function) and not _is_ours(function):
-                    yield f"{self._module.__name__}.{name} got {attribute} from {_whose(function)}"
+                    origin = _origin_of(function)
+                    yield f"{self._module.__name__}.{name} got {attribute} from {origin}"
 
     def _check_function(self, name: str) -> Iterator[str]:
         owner, _, attribute = name.rpartition(".")
@@ -106,7 +107,7 @@ class _Module:
         return code is not None and (code.co_filename, code.co_qualname) == (self._file, name)
 
     def _replaced(self, name: str, found: Any) -> str:
-        return f"{self._module.__name__}.{name} is replaced by {_whose(found)}"
+        return f"{self._module.__name__}.{name} is replaced by {_origin_of(found)}"
 
     def _removed(self, name: str) -> str:
         return f"{self._module.__name__}.{name} is removed"
@@ -148,7 +149,7 @@ def _is_pythons_own(function: Any) -> bool:
     return file.startswith(_PYTHONS_OWN) and not any(folder in file for folder in _INSTALLED)
 
 
-def _whose(found: Any) -> str:
+def _origin_of(found: Any) -> str:
     code = getattr(found, "__code__", None)
     if code is not None:
         module = found.__globals__.get("__name__", "?")

@@ -18,7 +18,7 @@ from kvoxide._core import InternalError
 from kvoxide.vllm.environment import logger, recognise_host
 
 # Attributes of both managers that are read and set alike.
-_TOLD: Final = (
+_COPIED: Final = (
     "counts",
     "stores_skipped_in_current_batch",
     "allocation_sizes_in_current_batch",
@@ -44,11 +44,11 @@ class FallbackManager(StockManager):  # type: ignore[misc]
         # A reset ends what requests saw before it.
         if request is None or self._cache_generation > 0:
             return
-        told = self._tier._request_for_vllm(request)
-        if told is None:
+        found = self._tier._request_for_vllm(request)
+        if found is None:
             return
         access = super()._get_request_cache_access(req_context)
-        access.finished, rank, seen = told
+        access.finished, rank, seen = found
         for key, (is_inserted, is_reused, is_store_miss) in seen:
             access.key_groups.setdefault(get_offload_group_idx(key), []).append(key)
             access.seen_keys.add(key)
@@ -67,7 +67,7 @@ def switch_to_vllm(manager: Any, policy: Any, why: str) -> None:
     """Make ``manager`` and its view ``policy`` vLLM's own objects, in the state of the tier."""
     arguments, capacity = manager.arguments, policy.cache_capacity
     freed, events, *ranks = manager.tier._state_for_vllm()
-    state = {name: getattr(manager, name) for name in _TOLD}
+    state = {name: getattr(manager, name) for name in _COPIED}
     state |= {"_tier": manager.tier, "_policy": policy, "_free_list": freed}
     state["events"] = manager.pending_events(events) if manager.keeps_events else None
     if isinstance(policy, LRUCachePolicy):

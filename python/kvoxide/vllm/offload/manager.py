@@ -30,7 +30,7 @@ ANSWERS: Final = {
 _OWN_POSITION: Final = ReqContext.get_offload_key_position
 
 # What vLLM's manager keeps and a tier does not tell.
-_VLLMS_ALONE: Final = frozenset(("events", "_free_list", "_cache_generation"))
+_ONLY_IN_VLLM: Final = frozenset(("events", "_free_list", "_cache_generation"))
 
 
 class CPUOffloadingManager(ViewedState):
@@ -62,10 +62,10 @@ class CPUOffloadingManager(ViewedState):
         self.tier = tier if settings.are_overridden() else cast(HostTier, SafeTier(tier))
         # Nothing else depends on where a key is before its request ends.
         self._reads_positions = self.tier.policy == "lru" and release.ranks_running_requests
-        self._tells_failures = release.ranks_running_requests
+        self._reports_failures = release.ranks_running_requests
         self.keeps_events = bool(arguments["enable_events"])
         self._pending: list[OffloadingEvent] = []
-        self._end: Callable[[Any, bool, bool], None] | None = None
+        self._end_transfer: Callable[[Any, bool, bool], None] | None = None
 
     def serve_connector(self, end: Callable[[Any, bool, bool], None]) -> None:
         """Stay over the tier, which a connector reads itself.
@@ -73,12 +73,12 @@ class CPUOffloadingManager(ViewedState):
         ``end`` ends a transfer of keys in Rust. It takes whether it was a store, and whether it
         succeeded.
         """
-        self._end = end
+        self._end_transfer = end
 
     def switch_to_vllm(self, why: str) -> None:
         """Become vLLM's own manager, in the state that the tier is in. Raises ``AttributeError``
         where a connector reads the tier."""
-        if self._end is not None:
+        if self._end_transfer is not None:
             raise AttributeError(
                 f"{why}, but kvoxide's connector has the state in Rust; set KVOXIDE_HOST=off to "
                 "have vLLM's"
@@ -93,7 +93,7 @@ class CPUOffloadingManager(ViewedState):
 
     def __getattr__(self, name: str) -> Any:
         """Return what only vLLM's manager has."""
-        if name not in _VLLMS_ALONE:
+        if name not in _ONLY_IN_VLLM:
             raise AttributeError(f"{type(self).__name__} has no {name}")
         self.switch_to_vllm(f"{name} is read")
         return getattr(self, name)
@@ -117,8 +117,8 @@ class CPUOffloadingManager(ViewedState):
         self.tier.touch(keys)
 
     def complete_load(self, keys: Collection[Any], req_context: Any) -> None:
-        if type(keys) is ChunkKeySet and self._end is not None:
-            self._end(keys.chunks, False, True)
+        if type(keys) is ChunkKeySet and self._end_transfer is not None:
+            self._end_transfer(keys.chunks, False, True)
             return
         try:
             self.tier.complete_load(in_rust(keys))
@@ -140,8 +140,8 @@ class CPUOffloadingManager(ViewedState):
         )
 
     def complete_store(self, keys: Collection[Any], req_context: Any, success: bool = True) -> None:
-        if type(keys) is ChunkKeySet and self._end is not None:
-            self._end(keys.chunks, True, bool(success))
+        if type(keys) is ChunkKeySet and self._end_transfer is not None:
+            self._end_transfer(keys.chunks, True, bool(success))
             return
         self.tier.complete_store(in_rust(keys), bool(success))
 
@@ -157,7 +157,7 @@ class CPUOffloadingManager(ViewedState):
     def take_events(self) -> Iterator[OffloadingEvent]:
         # Nothing is taken before somebody asks for the first one.
         self._pending = self.pending_events(self.tier.take_events())
-        if self._tells_failures:
+        if self._reports_failures:
             pending, self._pending = self._pending, []
             yield from pending
             return
@@ -194,8 +194,8 @@ class CPUOffloadingManager(ViewedState):
         """The positions of keys that do not bring their own."""
         positions = req_context._offload_key_positions
         if type(req_context).get_offload_key_position is not _OWN_POSITION:
-            told = ((key, req_context.get_offload_key_position(key)) for key in keys)
-            return {key: position for key, position in told if position is not None}
+            given = ((key, req_context.get_offload_key_position(key)) for key in keys)
+            return {key: position for key, position in given if position is not None}
         if type(positions) is dict:
             return positions if self._reads_positions else None
         if type(keys) is VllmChunkKeys:

@@ -98,11 +98,11 @@ def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _scheduler_reasons() -> list[str]:
     """Return the reasons against the scheduler class whose method constructs the manager."""
-    maker = _maker()
-    return [] if maker is None else list(scheduler_reasons(maker))
+    constructing = _constructing_class()
+    return [] if constructing is None else list(scheduler_reasons(constructing))
 
 
-def _maker() -> type | None:
+def _constructing_class() -> type | None:
     """Return the class whose method constructs the manager, or None for a function. The class need
     not derive from vLLM's scheduler."""
     frame: FrameType | None = sys._getframe()

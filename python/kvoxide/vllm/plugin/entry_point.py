@@ -47,8 +47,8 @@ def register() -> None:
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
     if settings.parse_host_mode(os.environ) != "off":
-        for stand_in in host.STAND_INS:
-            when_imported(stand_in.module, stand_in.take_over)
+        for replaced_class in host.REPLACED_CLASSES:
+            when_imported(replaced_class.module, replaced_class.take_over)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
     when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
 

@@ -46,7 +46,7 @@ def take_over(utils: ModuleType) -> None:
     """Replace the function that makes request hashers in vLLM's module."""
     stock = getattr(utils, FUNCTION, None)
     if isinstance(stock, FunctionType) and stock.__globals__ is vars(utils):
-        setattr(utils, FUNCTION, _maker(stock, utils))
+        setattr(utils, FUNCTION, _replacement(stock, utils))
 
 
 def take_over_engine(engine: ModuleType) -> None:
@@ -58,7 +58,9 @@ def take_over_engine(engine: ModuleType) -> None:
         setattr(engine, FUNCTION, ours)
 
 
-def _maker(stock: Callable[..., RequestHasher], utils: ModuleType) -> Callable[..., RequestHasher]:
+def _replacement(
+    stock: Callable[..., RequestHasher], utils: ModuleType
+) -> Callable[..., RequestHasher]:
     @functools.wraps(stock)
     def get_request_block_hasher(*args: Any, **kwargs: Any) -> RequestHasher:
         made = stock(*args, **kwargs)
@@ -84,7 +86,7 @@ def native_hasher(
         return None
     if hash_block_size == 0:
         return None
-    if not _agree(algorithm, caching_hash_fn):
+    if not _hash_alike(algorithm, caching_hash_fn):
         logger.warning(
             "kvoxide leaves block hashes to vLLM's %s: its own differ in this environment",
             algorithm,
@@ -102,7 +104,7 @@ def _algorithm_of(hash_function: Any) -> "HashAlgorithm | None":
     return next((name for name in ALGORITHMS if name == hash_function.__code__.co_name), None)
 
 
-def _agree(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
+def _hash_alike(algorithm: "HashAlgorithm", hash_function: HashFunction) -> bool:
     """Return whether both functions hash a few values alike. The values cover everything that the
     engine encodes. They may differ because another Python may write other pickles, or because
     xxhash is not installed."""
@@ -214,7 +216,7 @@ class _RequestHasher:
             else:
                 hashes, head = hasher.hash_prompt(parent, tokens._x, num_blocks, keys)
             if len(hashes) < num_blocks:
-                self._complete(request, hashes, num_blocks, keys or [None])
+                self._hash_rest(request, hashes, num_blocks, keys or [None])
             _note_chain_end(request, known, hashes, head)
             return hashes
 
@@ -244,7 +246,7 @@ class _RequestHasher:
             all_keys.append(keys)
         return all_keys
 
-    def _complete(
+    def _hash_rest(
         self, request: Any, hashes: list[bytes], num_blocks: int, keys: list[Any]
     ) -> None:
         """Add the hashes of blocks that the engine could not encode. vLLM's function hashes the

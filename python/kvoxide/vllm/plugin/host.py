@@ -24,13 +24,13 @@ from kvoxide.vllm.environment import (
 from kvoxide.vllm.plugin.decision import constructed
 
 
-class _NotOurs(Exception):
+class _FallBack(Exception):
     """Carries the reasons why vLLM's own class is constructed. It is empty if vLLM's constructor
     will raise."""
 
 
 @dataclass(frozen=True)
-class StandIn:
+class ReplacedClass:
     """A class of vLLM's that kvoxide may replace.
 
     ``construct`` takes the arguments of vLLM's class. It returns kvoxide's instance and the line to
@@ -56,11 +56,11 @@ class StandIn:
 
     def _dispatcher(self, stock: type) -> Callable[..., Any]:
         def dispatch(cls: type, *args: Any, **kwargs: Any) -> Any:
-            return self._choose(cls, args, kwargs) if cls is stock else object.__new__(cls)
+            return self._construct(cls, args, kwargs) if cls is stock else object.__new__(cls)
 
         return dispatch
 
-    def _choose(self, stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _construct(self, stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the instance for ``stock(*args, **kwargs)``. If ``KVOXIDE_HOST`` is ``require``,
         raise :class:`UnsupportedError` instead of returning vLLM's own."""
         wanted = settings.current()
@@ -78,12 +78,12 @@ class StandIn:
                 return made
         except (SettingsError, UnsupportedError):
             raise
-        except _NotOurs as error:
+        except _FallBack as error:
             reasons = list(error.args)
         except Exception as error:
             reasons, cause = [f"unexpected {type(error).__name__}: {error}"], error
         if reasons:
-            self._stand_aside(reasons, cause)
+            self._fall_back(reasons, cause)
         return object.__new__(stock)
 
     def _reasons(self, wanted: Settings) -> list[str]:
@@ -95,7 +95,7 @@ class StandIn:
             return ["with KVOXIDE=shadow, vLLM's own classes decide"]
         return self.reasons()
 
-    def _stand_aside(self, reasons: Sequence[str], cause: Exception | None) -> None:
+    def _fall_back(self, reasons: Sequence[str], cause: Exception | None) -> None:
         text = "; ".join(reasons)
         if settings.current().host_mode == "require":
             raise UnsupportedError(
@@ -110,9 +110,9 @@ def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     try:
         arguments = offload.bound_arguments(args, kwargs)
     except TypeError:
-        raise _NotOurs from None  # these are not vLLM's arguments; its own constructor says so
+        raise _FallBack from None  # these are not vLLM's arguments; its own constructor says so
     if reasons := offload.reasons_against(arguments):
-        raise _NotOurs(*reasons)
+        raise _FallBack(*reasons)
     return constructed(offload.native_class(), args, kwargs), _describe_tier(arguments)
 
 
@@ -139,7 +139,7 @@ def _construct_connector(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 
 def _construct_simple(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    raise _NotOurs(
+    raise _FallBack(
         "kvoxide serves OffloadingConnector, which --kv-offloading-size gives without "
         "VLLM_USE_SIMPLE_KV_OFFLOAD"
     )
@@ -151,8 +151,8 @@ def _shadow_connector() -> Any:
     return object.__new__(connector_shadow_class())  # Python calls its constructor next
 
 
-STAND_INS: Final = (
-    StandIn(
+REPLACED_CLASSES: Final = (
+    ReplacedClass(
         module="vllm.v1.kv_offload.cpu.manager",
         name="CPUOffloadingManager",
         aim="manage the host tier",
@@ -160,7 +160,7 @@ STAND_INS: Final = (
         reasons=host_reasons,
         construct=_construct_tier,
     ),
-    StandIn(
+    ReplacedClass(
         module="vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler",
         name="OffloadingConnectorScheduler",
         aim="speed up the offloading connector",
@@ -169,7 +169,7 @@ STAND_INS: Final = (
         construct=_construct_connector,
         shadow=_shadow_connector,
     ),
-    StandIn(
+    ReplacedClass(
         module="vllm.v1.simple_kv_offload.manager",
         name="SimpleCPUOffloadScheduler",
         aim="serve SimpleCPUOffloadConnector",

@@ -20,7 +20,7 @@ SECONDS: Final = 10.0
 """The same limit as a time, for slow steps."""
 NAMED_HOLDERS: Final = 5
 
-_NOBODY: Final = "kvoxide: a request that holds nothing"
+_NO_HOLDER: Final = "kvoxide: a request that holds nothing"
 
 
 def watch(scheduler: Any) -> None:
@@ -31,51 +31,51 @@ def watch(scheduler: Any) -> None:
     if not (hasattr(scheduler, "schedule") and hasattr(scheduler, "add_request")):
         return
     watcher = _Watcher(scheduler)
-    scheduler.schedule = watcher.watching_steps(scheduler.schedule)
-    scheduler.add_request = watcher.watching_arrivals(scheduler.add_request)
+    scheduler.schedule = watcher.watch_steps(scheduler.schedule)
+    scheduler.add_request = watcher.watch_arrivals(scheduler.add_request)
 
 
 class _Watcher:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self._num_still = 0
-        self._still_since = 0.0
+        self._num_idle_steps = 0
+        self._idle_since = 0.0
         self._has_warned = False
         self._never_fit: WeakSet[Any] = WeakSet()
 
-    def watching_steps(self, schedule: Callable[..., Any]) -> Callable[..., Any]:
+    def watch_steps(self, schedule: Callable[..., Any]) -> Callable[..., Any]:
         def watched_schedule(*args: Any, **kwargs: Any) -> Any:
             output = schedule(*args, **kwargs)
             if output.total_num_scheduled_tokens or output.finished_req_ids:
-                if self._num_still:
-                    self._num_still = 0
+                if self._num_idle_steps:
+                    self._num_idle_steps = 0
                     self._has_warned = False
                 if output.scheduled_cached_reqs.resumed_req_ids:
-                    self._look_at_resumed(output.scheduled_cached_reqs.resumed_req_ids)
+                    self._check_resumed(output.scheduled_cached_reqs.resumed_req_ids)
             elif not self._has_warned:
-                self._note_still_step()
+                self._note_idle_step()
             return output
 
         return watched_schedule
 
-    def watching_arrivals(self, add_request: Callable[..., Any]) -> Callable[..., Any]:
+    def watch_arrivals(self, add_request: Callable[..., Any]) -> Callable[..., Any]:
         def watched_add_request(request: Any, *args: Any, **kwargs: Any) -> Any:
             result = add_request(request, *args, **kwargs)
             # A session with streaming input arrives again, as a part of a request that exists
             # already.
             known = self._scheduler.requests.get(request.request_id)
             if known is not None:
-                _or_log(self._warn_unless_it_fits, known)
+                _log_errors_of(self._warn_unless_it_fits, known)
             return result
 
         return watched_add_request
 
-    def _look_at_resumed(self, request_ids: Any) -> None:
+    def _check_resumed(self, request_ids: Any) -> None:
         """Check preempted requests that come back. They may be longer than when they arrived."""
         for request_id in request_ids:
             request = self._scheduler.requests.get(request_id)
             if request is not None:
-                _or_log(self._warn_unless_it_fits, request)
+                _log_errors_of(self._warn_unless_it_fits, request)
 
     def _warn_unless_it_fits(self, request: Any) -> None:
         needed = _num_blocks_needed(self._scheduler, request, held=False)
@@ -92,30 +92,30 @@ class _Watcher:
                 available,
             )
 
-    def _note_still_step(self) -> None:
+    def _note_idle_step(self) -> None:
         now = monotonic()
-        if not self._num_still:
-            self._still_since = now
-        self._num_still += 1
-        if self._num_still >= STEPS or now - self._still_since >= SECONDS:
-            _or_log(self._warn_of_standstill, now - self._still_since)
+        if not self._num_idle_steps:
+            self._idle_since = now
+        self._num_idle_steps += 1
+        if self._num_idle_steps >= STEPS or now - self._idle_since >= SECONDS:
+            _log_errors_of(self._warn_of_standstill, now - self._idle_since)
 
     def _warn_of_standstill(self, seconds: float) -> None:
         request = next(_waiting_for_blocks(self._scheduler), None)
         if request is None:  # the others wait for a transfer, a grammar or more input
-            self._num_still = 0
+            self._num_idle_steps = 0
             return
         self._has_warned = True
         logger.warning(
             "nothing was scheduled and no request ended in %d steps (%.1f s): %s. Abort one of the "
             "requests that hold blocks, or serve with more KV cache memory",
-            self._num_still,
+            self._num_idle_steps,
             seconds,
             _describe(self._scheduler, request),
         )
 
 
-def _or_log(look: Callable[..., None], *args: Any) -> None:
+def _log_errors_of(look: Callable[..., None], *args: Any) -> None:
     """Call ``look``. If it raises, log the error and keep it from the scheduler."""
     try:
         look(*args)
@@ -142,7 +142,7 @@ def _num_blocks_needed(scheduler: Any, request: Any, held: bool) -> int:
     num_tokens = min(request.num_tokens, scheduler.max_model_len)
     computed = request.num_computed_tokens if held else 0
     needed: int = manager.coordinator.get_num_blocks_to_allocate(
-        request_id=request.request_id if held else _NOBODY,
+        request_id=request.request_id if held else _NO_HOLDER,
         num_tokens=num_tokens,
         new_computed_blocks=manager.empty_kv_cache_blocks.blocks,
         num_encoder_tokens=0,

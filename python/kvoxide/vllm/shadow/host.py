@@ -124,7 +124,9 @@ class HostShadow:
         """Make a call on kvoxide's connector. ``outcome`` is vLLM's result or exception. Return the
         first difference."""
         self.num_calls += 1
-        found = first_difference("result", visible(outcome), self._outcome(name, args, kwargs))
+        found = first_difference(
+            "result", comparable_form(outcome), self._outcome(name, args, kwargs)
+        )
         if found is None and self.num_calls % self._check_every == 0:
             sides = self._manager, self.native.manager
             found = first_difference("state of the tier after it", *map(state_of, sides))
@@ -133,14 +135,14 @@ class HostShadow:
     def _outcome(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
             answer = getattr(self.native, name)(*args, **kwargs)
-            return visible(list(answer) if isinstance(answer, Iterator) else answer)
+            return comparable_form(list(answer) if isinstance(answer, Iterator) else answer)
         except InternalError:
             raise
         except Exception as error:
-            return visible(error)
+            return comparable_form(error)
 
 
-def visible(value: Any) -> Any:
+def comparable_form(value: Any) -> Any:
     """Return a connector's result in a comparable form: arrays as lists, without times, and without
     the order of sets and of the events of one kind."""
     if isinstance(value, Exception):
@@ -150,14 +152,14 @@ def visible(value: Any) -> Any:
     if isinstance(value, OffloadingConnectorStats):
         return {"stats": {name: _values(part) for name, part in value.data.items()}}
     if is_dataclass(value) or isinstance(value, LoadStoreSpec):
-        return {type(value).__name__: visible(vars(value))}
+        return {type(value).__name__: comparable_form(vars(value))}
     if isinstance(value, Mapping):
-        return {key: visible(each) for key, each in value.items()}
+        return {key: comparable_form(each) for key, each in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(value)
     if isinstance(value, list | tuple):
         are_events = value and all(map(is_event, value))
-        return _events(value) if are_events else list(map(visible, value))
+        return _events(value) if are_events else list(map(comparable_form, value))
     return value
 
 

@@ -71,20 +71,20 @@ class Step:
         self._name = name
         self._method = method
         self._reused: tuple[list[int], list[int]] = ([], [])
-        self._args = [self._once(value) for value in args]
-        self._kwargs = {key: self._once(value) for key, value in kwargs.items()}
+        self._args = [self._usable_twice(value) for value in args]
+        self._kwargs = {key: self._usable_twice(value) for key, value in kwargs.items()}
         self._outcome: Json = None
 
-    def _once(self, value: Any) -> Any:
+    def _usable_twice(self, value: Any) -> Any:
         """Return the argument in a form for two calls: an iterator as a list, a callback with a
         watcher."""
         if isinstance(value, Iterator):
             return list(value)
         if inspect.isroutine(value):
-            return self._noting(value)
+            return self._noting_reuse(value)
         return value
 
-    def _noting(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def _noting_reuse(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         def on_reuse(block: Any) -> Any:
             self._reused[0].append(block.block_id)
             return callback(block)
