@@ -18,7 +18,7 @@ from .fault import Faults, Plant
 manager = Faults("host tier")
 lru = Faults("host tier, LRU")
 arc = Faults("host tier, ARC")
-handed_over = Faults("host tier, handed over")
+fallback = Faults("host tier, fallback")
 
 
 @manager
@@ -385,35 +385,35 @@ def arc_ends_from_the_head_on(plant: Plant) -> None:
     plant.around(arc_module, "order_request_keys", order)
 
 
-def _after_hand_over(plant: Plant, change: Any) -> None:
+def _after_switch(plant: Plant, change: Any) -> None:
     """Change the manager after the switch to vLLM's. These faults are in kvoxide, because a fault
     of vLLM's manager would be on both sides then."""
 
-    def hand_over(original: Any, manager: Any, *args: Any) -> None:
+    def switch_and_change(original: Any, manager: Any, *args: Any) -> None:
         original(manager, *args)
         change(manager)
 
-    plant.around(native_module, "switch_to_vllm", hand_over)
+    plant.around(native_module, "switch_to_vllm", switch_and_change)
 
 
-@handed_over
-def freed_ids_are_handed_over_backwards(plant: Plant) -> None:
-    _after_hand_over(plant, lambda manager: manager._free_list.reverse())
+@fallback
+def freed_ids_are_copied_backwards(plant: Plant) -> None:
+    _after_switch(plant, lambda manager: manager._free_list.reverse())
 
 
-@handed_over
-def events_are_not_handed_over(plant: Plant) -> None:
-    _after_hand_over(plant, lambda manager: list(manager.take_events()))
+@fallback
+def events_are_not_copied(plant: Plant) -> None:
+    _after_switch(plant, lambda manager: list(manager.take_events()))
 
 
-@handed_over
+@fallback
 def ranks_begin_anew(plant: Plant) -> None:
     def change(manager: Any) -> None:
         manager._policy._next_rank = 0
 
-    _after_hand_over(plant, change)
+    _after_switch(plant, change)
 
 
-handed_over.lose(FallbackManager, "_take_request", "requests_begin_anew")
+fallback.lose(FallbackManager, "_take_request", "requests_begin_anew")
 
-FAULTS = {fault.name: fault for area in (manager, lru, arc, handed_over) for fault in area.all}
+FAULTS = {fault.name: fault for area in (manager, lru, arc, fallback) for fault in area.all}

@@ -79,15 +79,15 @@ def _fork_program(connection: socket.socket) -> Request:
     """Return the request in the new program. Its parent stays, and reports to the client how the
     program ends."""
     request, files = receive_request(connection)
-    told, telling = os.pipe()
+    read_end, write_end = os.pipe()
     pid = os.fork()
     if pid:
-        for file in (*files, telling):
+        for file in (*files, write_end):
             os.close(file)
-        os.read(told, 1)  # until the program leads a session
-        _tell(connection, pid)
+        os.read(read_end, 1)  # until the program leads a session
+        _report_end(connection, pid)
     os.setsid()
-    for file in (told, telling):
+    for file in (read_end, write_end):
         os.close(file)
     connection.close()
     for standard, file in enumerate(files):
@@ -96,7 +96,7 @@ def _fork_program(connection: socket.socket) -> Request:
     return request
 
 
-def _tell(connection: socket.socket, pid: int) -> NoReturn:
+def _report_end(connection: socket.socket, pid: int) -> NoReturn:
     """Send the process id, and in the end the status, which is negative if a signal ended the
     process."""
     send_number(connection, pid)
