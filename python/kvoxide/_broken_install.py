@@ -13,7 +13,10 @@ def raiser(names: Sequence[str], error: ImportError) -> Callable[[str], NoReturn
 
     def __getattr__(name: str) -> NoReturn:
         if name in names:
-            raise ImportError(f"kvoxide's compiled module is missing or broken: {error}") from error
+            raise ImportError(
+                f"kvoxide's compiled module is missing or broken: {error}. Reinstall kvoxide: pip "
+                "install --force-reinstall kvoxide"
+            ) from error
         raise AttributeError(f"module 'kvoxide' has no attribute {name!r}")
 
     return __getattr__

@@ -28,10 +28,11 @@ _MAX_SHOWN = 2_000
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.pass_context
 def shadow(context: click.Context, file: Path) -> None:
-    """Play a FILE that a server with KVOXIDE=shadow wrote, and show its difference.
+    """Play a FILE that a server with KVOXIDE=shadow wrote, and show the difference in it.
 
-    Plays on kvoxide's engine and, where the vLLM of the file is installed, on kvoxide's manager in
-    it and on vLLM's own. Exit code 1 if kvoxide still differs, 0 if not.
+    Plays the calls on kvoxide's engine. If the vLLM of the file is installed, also plays them on
+    kvoxide's manager in vLLM and on vLLM's own manager. Exit code 1 means that kvoxide still
+    differs, 0 that it does not.
     """
     try:
         recording = Recording.read(file)
@@ -39,7 +40,8 @@ def shadow(context: click.Context, file: Path) -> None:
         shows = [_play(name, recording, make) for name, make in _players(recording).items()]
         stock = _stock(recording)
         if stock is not None and _play("vLLM's own manager", recording, stock):
-            click.echo("The file does not describe everything that was called: please report it")
+            click.echo("vLLM's own manager differs from the file, so the file is incomplete.")
+            click.echo("Please report this, with the file.")
     except (RecordingError, OSError) as error:
         raise click.ClickException(str(error)) from error
     context.exit(1 if any(shows) else 0)
@@ -69,8 +71,8 @@ def _stock(recording: Recording) -> Make | None:
     version, installed = recording.configuration["vllm"], releases.installed_version()
     if installed == version:
         return stock_in_vllm
-    found = f"vLLM {installed} is" if installed else "no vLLM is"
-    click.echo(f"Not played in vLLM: recorded with vLLM {version}, {found} installed")
+    found = f"vLLM {installed} is installed" if installed else "vLLM is not installed"
+    click.echo(f"Not played in vLLM: the file was recorded with vLLM {version}, but {found}")
     return None
 
 
@@ -78,10 +80,10 @@ def _play(name: str, recording: Recording, make: Make) -> bool:
     """Print how a manager does. Return whether it differs from vLLM's manager in the recording."""
     finding = replay(recording, make)
     if finding is None:
-        click.echo(f"{name}: all {len(recording.calls)} calls as vLLM did them")
+        click.echo(f"{name}: all {len(recording.calls)} calls have vLLM's results")
         return False
-    click.echo(f"{name}: differs at call {finding.index + 1}, {_shown(finding.call)}")
-    click.echo(f"  it does: {_shown(finding.outcome)}")
+    click.echo(f"{name}: call {finding.index + 1} differs: {_shown(finding.call)}")
+    click.echo(f"  result: {_shown(finding.outcome)}")
     return True
 
 
@@ -92,7 +94,7 @@ def _class_name(
         return None
     parts = value.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        raise click.BadParameter(f"{value!r} is not MODULE.CLASS")
+        raise click.BadParameter(f"{value!r} does not have the form MODULE.CLASS")
     return value
 
 
@@ -108,7 +110,7 @@ def _json_object(
         raise click.BadParameter(f"{value!r} is not JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("kv_connector"), str):
         raise click.BadParameter(
-            f"{value!r} names no connector. Give an object such as "
+            f"{value!r} does not name a connector. Give an object such as "
             '{"kv_connector": "NixlConnector"}'
         )
     return value
@@ -118,27 +120,27 @@ def _json_object(
 @click.option(
     "--model",
     type=click.Path(exists=True, path_type=Path),
-    help="Directory of a model, or its config.json.",
+    help="Directory of the model, or its config.json.",
 )
 @click.option(
     "--scheduler-cls",
     metavar="MODULE.CLASS",
     callback=_class_name,
-    help="Scheduler class that the server is given under the same name.",
+    help="The server's --scheduler-cls, to check the class.",
 )
 @click.option(
     "--kv-transfer-config",
     "transfer",
     metavar="JSON",
     callback=_json_object,
-    help="Connectors that the server is given under the same name.",
+    help="The server's --kv-transfer-config, to check its connectors.",
 )
 @click.option(
     "--ask-vllm/--no-ask-vllm",
     "ask",
     default=None,
     envvar="KVOXIDE_ASK_VLLM",
-    help="Ask the vLLM that is installed about the model.  [default: where there is one]",
+    help="Read the model with the installed vLLM.  [default: if vLLM is installed]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
@@ -150,10 +152,10 @@ def doctor(
     ask: bool | None,
     as_json: bool,
 ) -> None:
-    """Say whether a vLLM server started here would run on kvoxide.
+    """Check whether a vLLM server in this environment would use kvoxide.
 
-    Exit code 0 only if it would. With --model and --scheduler-cls, whether it would with them.
-    With --kv-transfer-config, also what its connectors do with the block pool.
+    Exit code 0 means that it would. --model and --scheduler-cls check a server with this model and
+    this scheduler. --kv-transfer-config lists how its connectors use the block pool.
     """
     try:
         groups = None if model is None else read_model_groups(model, ask=ask)
@@ -177,7 +179,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     if diagnosis.model is not None:
         _print_model(diagnosis.model)
     verdict = "would" if diagnosis.ok else "would not"
-    click.echo(f"A server started here {verdict} run on kvoxide.")
+    click.echo(f"A vLLM server in this environment {verdict} use kvoxide.")
 
 
 def _print_model(model: ModelGroups) -> None:
@@ -185,11 +187,11 @@ def _print_model(model: ModelGroups) -> None:
     for line in (*map(_described, model.groups), *notes):
         click.echo(line if line.startswith(" ") else f"        {line}")
     if model.hit_tokens is not None:
-        click.echo(f"        hits end at multiples of {model.hit_tokens:,} tokens")
+        click.echo(f"        Hits end at multiples of {model.hit_tokens:,} tokens.")
 
 
 def _described(group: ModelGroup) -> str:
-    where = "native" if group.is_native else "vLLM's own manager"
+    where = "kvoxide" if group.is_native else "vLLM's own manager"
     return f"        {group.kind} ({group.layers} layers): {where} [{group.because}]"
 
 

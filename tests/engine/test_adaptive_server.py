@@ -177,7 +177,7 @@ def ask_until_it_is_told(server: Server, asking: Asking) -> None:
 
 
 def lines_told(log: Path) -> int:
-    return log.read_text().count("adaptive retention, last ")
+    return log.read_text().count("kvoxide: adaptive retention: ")
 
 
 def test_a_priority_over_http_keeps_a_prompt(served: Served) -> None:
@@ -204,9 +204,9 @@ def test_who_wants_all_of_the_pool_leaves_the_others_three_quarters(served: Serv
 def test_what_is_no_priority_is_served_without_one_and_told_once(served: Served) -> None:
     for name in IGNORED:
         assert served.rounds[name].again["cached"] == 0, name
-    (told,) = served.lines("kvoxide ignores ")
+    (told,) = served.lines("kvoxide: ignoring ")
     assert "WARNING" in told
-    assert "kvoxide_priority and kvoxide_ttl of a request (" in told
+    assert "kvoxide_priority and kvoxide_ttl of a request: " in told
     assert "101" in told
 
 
@@ -219,33 +219,33 @@ def test_what_vllm_refuses_is_a_bad_request(served: Served) -> None:
 def test_each_interval_is_a_line_at_info_and_counts_what_clients_were_told(
     served: Served,
 ) -> None:
-    lines = served.lines("adaptive retention, last ")
+    lines = served.lines("kvoxide: adaptive retention: ")
     assert all("INFO" in line for line in lines)
     requests = iter(served.counted)
     for line in lines:
-        hits = r": ([\d.]+%) of (\d+) prompt tokens hit, [\d.]+% on answers"
-        found = re.search(hits + r"; evicted (\d+) full", line)
+        found = re.search(r" prompt_tokens=(\d+) hit_rate=([\d.]+) ", line)
         assert found is not None, line
         num_tokens = num_cached = 0
-        while num_tokens < int(found[2]):
+        while num_tokens < int(found[1]):
             prompt, cached = next(requests)
             num_tokens, num_cached = num_tokens + prompt, num_cached + cached
-        assert (f"{num_cached / num_tokens:.1%}", str(num_tokens)) == (found[1], found[2])
+        assert (str(num_tokens), f"{num_cached / num_tokens:.3f}") == (found[1], found[2])
     assert len(list(requests)) <= 1, "but the one in whose first step the last line was logged"
 
 
 def test_the_lines_tell_evictions_and_what_vllms_order_would_have_kept(served: Served) -> None:
-    lines = served.lines("adaptive retention, last ")
-    evictions = [re.search(r"evicted (\d+) full blocks, 0 of windows", line) for line in lines]
+    lines = served.lines("kvoxide: adaptive retention: ")
+    evicted = r"evicted_full_blocks=(\d+) evicted_tail_blocks=0 "
+    evictions = [re.search(evicted, line) for line in lines]
     assert sum(int(found[1]) for found in evictions if found) > FLOOD * LONGEST_BLOCKS
-    orders = r"of \d+ sampled blocks asked for, recency order \(vLLM's\) would have kept ([\d.]+)%"
-    kept = [float(found[1]) for line in lines if (found := re.search(orders, line))]
+    shares = [re.search(r"recency_kept_rate=([\d.]+)", line) for line in lines]
+    kept = [float(found[1]) for found in shares if found]
     assert kept[0] == 0, "each was asked for again after more than the pool holds"
     assert max(kept) > 0, "two were asked for again at once"
 
 
 def test_the_log_says_once_who_manages_the_cache(served: Served) -> None:
-    assert len(served.lines("manages the KV cache")) == 1
+    assert len(served.lines("kvoxide: active for the KV cache")) == 1
 
 
 def test_sigterm_ends_the_server(served: Served) -> None:

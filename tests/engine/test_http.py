@@ -267,7 +267,7 @@ def test_sigterm_ends_the_server(served: tuple[Served, Served]) -> None:
 
 def test_the_log_says_who_manages_the_cache(served: tuple[Served, Served]) -> None:
     off, require = served
-    assert [each.log.count("manages the KV cache") for each in (off, require)] == [0, 2]
+    assert [each.log.count("kvoxide: active for the KV cache") for each in (off, require)] == [0, 2]
 
 
 each_recording = pytest.mark.parametrize("which", range(len(MODES)), ids=MODES)
@@ -277,7 +277,7 @@ each_recording = pytest.mark.parametrize("which", range(len(MODES)), ids=MODES)
 def test_it_says_what_it_records_and_where(which: int, served: tuple[Served, Served]) -> None:
     recorded = served[which]
     folder = recorded.recording
-    said = f"records the requests and steps of this server to {folder}"
+    said = f"kvoxide: recording requests and steps to {folder}."
     assert recorded.log.count(said) == TWO_RANKS.num_ranks
     assert len(read_trace(str(folder)).trace) == recorded.num_first + CONVERSATIONS * TURNS
     deployment = read_deployment(str(folder))

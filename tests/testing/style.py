@@ -1,6 +1,7 @@
 """Counts the text that docs/STYLE.md asks us to avoid: ``python -m tests.testing.style [FOLDER]``.
 
 Text is what people read: pages, docstrings and comments. Code inside of them is left out.
+:func:`messages` yields the texts of a program instead: log messages, errors, help and output.
 """
 
 import ast
@@ -21,6 +22,8 @@ PATTERNS: Final = {
     "words of rule 5": re.compile(r"\b(behind|beside|told|stands|nobody|goes\s+on)\b", re.I),
     "those of": re.compile(r"\b(those\s+of|that\s+of|of\s+which)\b", re.I),
 }
+MAX_WORDS: Final = 20
+"""The most words in a sentence of a message."""
 _OUTSIDE: Final = ("docs/lab/", "docs/STYLE.md", "tests/testing/style.py")
 _DOCUMENTED: Final = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _CODE: Final = re.compile(r"^```.*?^```|``[^`]*``|`[^`\n]*`", re.DOTALL | re.MULTILINE)
@@ -54,6 +57,35 @@ def texts(path: Path) -> Iterator[tuple[str, str]]:
         yield kind, _CODE.sub("", text)
 
 
+def messages(*paths: str) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each string with several words in files, or in the files of
+    folders. A computed part of a text is one word."""
+    for path in [file for each in paths for file in _files(each)]:
+        read = {".py": _strings_of_python, ".rs": _strings_of_rust}.get(path.suffix)
+        for line, text in read(path.read_text(encoding="utf-8")) if read else ():
+            if len(text.split()) > 2:
+                yield f"{path.relative_to(ROOT)}:{line}", text
+
+
+def pages(folder: str) -> list[str]:
+    """Return the pages of a folder, by their paths in the repository."""
+    paths = (path for path in _files(folder) if path.suffix == ".md")
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def faults(message: str) -> list[str]:
+    """Return which rules for messages a text breaks."""
+    sentences = re.split(r"(?<=[.!?;:])\s+", _CODE.sub("x", message).removeprefix("kvoxide: "))
+    found = [
+        name
+        for name, pattern in PATTERNS.items()
+        # A message may begin with a small letter.
+        if any(pattern.search(sentence[:1].upper() + sentence[1:]) for sentence in sentences)
+    ]
+    too_long = [sentence for sentence in sentences if len(sentence.split()) > MAX_WORDS]
+    return found + [f"more than {MAX_WORDS} words in a sentence" for _ in too_long]
+
+
 def _files(folder: str) -> list[Path]:
     listed = [
         "git",
@@ -76,6 +108,39 @@ def _of_python(source: str) -> Iterator[tuple[str, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield "comment", token.string
+
+
+def _strings_of_python(source: str) -> Iterator[tuple[int, str]]:
+    tree = ast.parse(source)
+    left_out = {id(inner) for node in ast.walk(tree) for inner in _inside(node)}
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = (
+                str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values
+            )
+            yield node.lineno, "".join(parts)
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the strings inside ``node`` that are no messages of their own: docstrings, and the
+    parts of a string."""
+    if isinstance(node, ast.JoinedStr):
+        yield from (part for part in node.values if isinstance(part, ast.Constant))
+        specs = (part.format_spec for part in node.values if isinstance(part, ast.FormattedValue))
+        yield from (spec for spec in specs if spec is not None)
+    elif isinstance(node, ast.Expr):
+        yield node.value
+
+
+def _strings_of_rust(source: str) -> Iterator[tuple[int, str]]:
+    code = re.sub(r"^\s*//.*$", "", source, flags=re.MULTILINE)
+    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"', code, re.DOTALL):
+        text = re.sub(r"\\\n\s*", "", found[1])
+        yield code[: found.start()].count("\n") + 1, re.sub(r"\{[^{}]*\}", "x", text)
 
 
 def _of_rust(source: str) -> Iterator[tuple[str, str]]:

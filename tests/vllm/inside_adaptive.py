@@ -171,8 +171,9 @@ def test_a_minute_with_traffic_is_one_line_in_the_log(
     manager.new_step_starts()
     (message,) = caplog.messages
     assert message.startswith(
-        f"adaptive retention, last 61 s: {num_hit / 200:.1%} of 200 prompt tokens hit, "
-        "0.0% on answers; evicted 0 full blocks, 0 of windows and states; recency order in force"
+        f"kvoxide: adaptive retention: seconds=61 prompt_tokens=200 hit_rate={num_hit / 200:.3f} "
+        "answer_hit_rate=0.000 evicted_full_blocks=0 evicted_tail_blocks=0 "
+        "scoring_function=recency "
     )
 
     clock.now += 61
@@ -182,10 +183,10 @@ def test_a_minute_with_traffic_is_one_line_in_the_log(
         admitted(manager, f"c{number}", 700, first=number * 10_000)
     clock.now += 61
     manager.new_step_starts()
-    hits = "last 122 s: 0.0% of 7000 prompt tokens hit, 0.0% on answers; evicted "
+    hits = "seconds=122 prompt_tokens=7000 hit_rate=0.000 answer_hit_rate=0.000 "
     assert hits in caplog.messages[1]
-    assert "evicted 0 full blocks" not in caplog.messages[1]
-    assert "recency order (vLLM's) would have kept 0.0%, frequency 0.0%" in caplog.messages[1]
+    assert "evicted_full_blocks=0 " not in caplog.messages[1]
+    assert "recency_kept_rate=0.000 frequency_kept_rate=0.000" in caplog.messages[1]
 
 
 def test_a_step_reads_the_clock_once(clock: Clock) -> None:

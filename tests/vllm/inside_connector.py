@@ -90,8 +90,9 @@ def test_auto_gives_kvoxides_connector_and_says_over_what(
         monkeypatch.setattr(manager_module.CPUOffloadingManager, "touch", lambda *_: None)
     world = ServersWorld(_PLAIN, Prefixes())
     assert type(world.connectors[0]) is connector_class()
-    over = "its host tier" if tier == "kvoxide's" else "CPUOffloadingManager"
-    assert f"kvoxide {__version__} speeds up the offloading connector over {over}" in lines
+    manager = "kvoxide's CPU offload cache" if tier == "kvoxide's" else "CPUOffloadingManager"
+    said = f"active for the offloading connector, version {__version__}: it uses {manager}"
+    assert f"kvoxide: {said}" in lines
 
 
 def test_a_connector_that_cannot_be_made_is_vllms(
@@ -103,16 +104,16 @@ def test_a_connector_that_cannot_be_made_is_vllms(
     monkeypatch.setattr(connector_class(), "__init__", failing)
     assert type(ServersWorld(_PLAIN, Prefixes()).connectors[0]) is Stock
     (line,) = [line for line in lines if "offloading connector" in line]
-    assert "vLLM's own methods serve the offloading connector: unexpected LookupError" in line
+    assert "vLLM's own code is used. Reason: unexpected LookupError" in line
 
 
 def test_replaced_methods_are_named(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
     monkeypatch.setattr(Stock, "_lookup", lambda *_: None)
     assert type(made(Stock)) is Stock
-    assert "vLLM's own methods serve the offloading connector: other code runs" in lines[0]
+    assert "not active for the offloading connector; vLLM's own code is used" in lines[0]
     assert "OffloadingConnectorScheduler._lookup is replaced" in lines[0]
     monkeypatch.setenv("KVOXIDE_HOST", "require")
-    with pytest.raises(UnsupportedError, match="cannot speed up the offloading connector"):
+    with pytest.raises(UnsupportedError, match="cannot provide the offloading connector"):
         made(Stock)
 
 

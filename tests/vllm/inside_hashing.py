@@ -276,7 +276,7 @@ def test_a_function_that_hashes_otherwise_is_left_to_vllm(
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
     caplog.set_level(logging.INFO, logger="vllm")
     assert not is_ours(utils.get_request_block_hasher(4, functions.sha256))
-    assert "kvoxide leaves block hashes to vLLM's sha256" in caplog.text
+    assert "kvoxide: using vLLM's sha256 block hashing" in caplog.text
     assert is_ours(utils.get_request_block_hasher(4, functions.sha256_cbor))
 
 

@@ -36,8 +36,8 @@ def test_kvoxides_manager_is_given_by_install_alone(lines: list[str]) -> None:
     assert isinstance(manager, Stock)
     (line,) = lines
     assert line == (
-        f"kvoxide {__version__} manages the host tier: 8 chunks, arc, stores what was offered "
-        "2 times"
+        f"kvoxide: active for the CPU offload cache, version {__version__}: 8 chunks; policy arc; "
+        "a chunk is stored after 2 offers"
     )
 
 
@@ -61,7 +61,7 @@ def test_a_shadow_of_the_manager_leaves_the_host_tier(
     monkeypatch.setenv("KVOXIDE_HOST", "auto")
     assert type(Stock(8)) is Stock
     (line,) = lines
-    assert "vLLM's own manager manages the host tier: with KVOXIDE=shadow" in line
+    assert "vLLM's own manager is used. Reason: KVOXIDE=shadow uses vLLM's own code." in line
 
 
 def test_another_connector_is_vllms_and_named(
@@ -74,9 +74,9 @@ def test_another_connector_is_vllms_and_named(
 
     assert isinstance(made(), manager.SimpleCPUOffloadScheduler)
     (line,) = lines
-    assert "vLLM's own SimpleCPUOffloadConnector serves the host tier: kvoxide serves" in line
+    assert "vLLM's own SimpleCPUOffloadConnector is used. Reason: kvoxide supports" in line
     monkeypatch.setenv("KVOXIDE_HOST", "require")
-    with pytest.raises(UnsupportedError, match="cannot serve SimpleCPUOffloadConnector"):
+    with pytest.raises(UnsupportedError, match="supports OffloadingConnector alone"):
         made()
 
 
@@ -113,7 +113,7 @@ def test_another_policy_of_a_known_name_is_vllms(
 def test_code_of_another_plugin_is_vllms(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
     monkeypatch.setattr(ARCCachePolicy, "touch", lambda self, keys, req_context: None)
     assert type(Stock(8)) is Stock
-    assert "other code runs than vLLM's: " in lines[0]
+    assert "another plugin changed vLLM's code: " in lines[0]
     assert "ARCCachePolicy.touch is replaced" in lines[0]
 
 
@@ -203,7 +203,11 @@ def test_who_changes_what_is_inside_has_vllms_own_manager(
     assert type(policy).__module__ == f"vllm.v1.kv_offload.cpu.policies.{cache_policy}"
     assert policy.get(key) is chunk
     assert manager._num_write_pending_chunks == 1
-    assert lines[1:] == [f"kvoxide: {why}, so the host tier is vLLM's own from now on"]
+    (line,) = lines[1:]
+    assert line.startswith(
+        "kvoxide: switched the CPU offload cache to vLLM's own code, in the same"
+    )
+    assert f"other code: {why}. Set KVOXIDE_HOST=off" in line
 
 
 def test_who_reads_what_only_vllm_keeps_has_it() -> None:
@@ -214,7 +218,7 @@ def test_a_tier_that_a_connector_reads_refuses_changes() -> None:
     manager = Stock(2)
     manager.serve_connector(lambda *_: None)
     for why, change in CHANGES.items():
-        with pytest.raises(AttributeError, match=f"^{re.escape(why)}, but .* set KVOXIDE_HOST=off"):
+        with pytest.raises(AttributeError, match=rf"code: {re.escape(why)}\. Set KVOXIDE_HOST=off"):
             change(manager)
     assert isinstance(manager, native_class())
 
@@ -275,7 +279,7 @@ def test_after_a_fault_nothing_is_hit_and_nothing_is_stored(
     assert manager.lookup(keys(1)[0], context) is LookupResult.MISS
     assert manager.prepare_store(keys(1), context) is None
     manager.get_stats()
-    (fault,) = [line for line in lines if "out of use" in line]
+    (fault,) = [line for line in lines if "disabled until restart" in line]
     assert "the tier is poisoned" in fault
 
 

@@ -75,14 +75,14 @@ class Interrupted(Native):  # type: ignore[misc]
 
 
 PLANTED = [
-    pytest.param(WrongHit, "get_num_new_matched_tokens: result, 0: vLLM ", id="answer"),
+    pytest.param(WrongHit, "get_num_new_matched_tokens: result, 0. vLLM: ", id="answer"),
     pytest.param(WrongJobs, "OffloadingConnectorMetadata, store_jobs, ", id="job"),
-    pytest.param(WrongFlushes, "jobs_to_flush: vLLM [", id="flush"),
+    pytest.param(WrongFlushes, "jobs_to_flush. vLLM: [", id="flush"),
     pytest.param(WrongCounts, "get_stats: result, stats, ", id="counter"),
     pytest.param(WrongEvents, "take_events: result", id="event"),
-    pytest.param(WrongOrder, "state of the tier after it, order, ", id="order of eviction"),
-    pytest.param(Panics, "kvoxide raised PoisonedError", id="panic"),
-    pytest.param(Interrupted, "kvoxide raised BaseException", id="exception"),
+    pytest.param(WrongOrder, "state of the tier afterwards, order, ", id="order of eviction"),
+    pytest.param(Panics, "kvoxide: raised PoisonedError", id="panic"),
+    pytest.param(Interrupted, "kvoxide: raised BaseException", id="exception"),
 ]
 
 
@@ -138,9 +138,11 @@ def test_the_first_difference_is_told_once_and_ends_the_shadow(
     connector = played(shadowed(scenario))
     assert connector.shadow is None
     (error,) = [line for line in lines if "difference" in line]
-    assert error.startswith("kvoxide shadow: first difference of the host tier, in ")
+    assert error.startswith(
+        "kvoxide: shadow mode found a difference and ended for the offloading connector"
+    )
     assert what in error
-    assert error.endswith("Serving goes on with vLLM's connector alone.")
+    assert error.endswith("Please report this line.")
 
 
 def test_a_tier_that_cannot_be_kvoxides_has_no_shadow(
@@ -154,7 +156,9 @@ def test_a_tier_that_cannot_be_kvoxides_has_no_shadow(
     scenario = drawn(0, extra={"eviction_policy": "lru"})
     connector = played(shadowed(scenario))
     assert connector.shadow is None
-    (line,) = [line for line in lines if "shadow: not started" in line]
+    (line,) = [
+        line for line in lines if "not active for shadow mode of the offloading connector" in line
+    ]
     assert "OwnPolicy, not vLLM's own" in line
 
 

@@ -251,7 +251,7 @@ def test_further_keys_are_kept_for_who_holds_on_to_them() -> None:
     pool._insert_block_hash(key, pool.blocks[1], 16)
     assert kept == {1: {key}}
     assert kept.get(2) is None
-    with pytest.raises(TypeError, match="not written here"):
+    with pytest.raises(TypeError, match="cannot be set here"):
         kept[1] = set()
     pool.evict_blocks({1})
     assert kept == {}

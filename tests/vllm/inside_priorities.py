@@ -32,7 +32,7 @@ def told(log: pytest.LogCaptureFixture) -> list[str]:
     # The handler may get a record twice, from the logger and from a parent of it.
     records = {id(record): record for record in log.records}
     messages = [record.getMessage() for record in records.values()]
-    return [message for message in messages if "ignores" in message]
+    return [message for message in messages if "ignoring" in message]
 
 
 def request(name: str, prompt: int, num_blocks: int, extra_args: Any = None) -> Any:
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_told_once_and_ignored(
     assert serve(manager, request("wrong", 1, 4, wrong)) == 0
     assert serve(manager, request("wrong too", 2, 4, wrong)) == 0
     (message,) = told(log)
-    assert message.startswith("kvoxide ignores kvoxide_priority and kvoxide_ttl of a request (")
+    assert message.startswith("kvoxide: ignoring kvoxide_priority and kvoxide_ttl of a request: ")
     assert len(message) < 400
     assert num_kept({"kvoxide_priority": 80}, manager) == 64
 

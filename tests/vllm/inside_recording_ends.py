@@ -101,7 +101,10 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
     assert not world.scheduler._kvoxide_recorder.is_on
     world.serve("z", prompt(1, 40), 1)
     (warning,) = warnings
-    assert f"stops recording to {folder}, serving goes on: [Errno 28] No space left" in warning
+    assert (
+        f"kvoxide: recording to {folder} is off; the server continues. Reason: [Errno 28] No space"
+        in warning
+    )
     assert [line["output_length"] for line in lines(folder)] == [1]
     assert len(read_trace(str(folder)).trace) == 1
 
@@ -124,7 +127,7 @@ def test_a_limit_on_files_ends_it_too(folder: Path) -> None:
     )
     done = preloaded.run(["-c", code], environment_of_child())
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert (done.stdout + done.stderr).count("stops recording to") == 1
+    assert (done.stdout + done.stderr).count("kvoxide: recording to ") == 1
     # Every member is whole. The member that did not fit is gone.
     assert len(lines(folder)) + len(lines(folder, "steps")) < 600
 
@@ -170,7 +173,7 @@ def test_where_it_cannot_record_it_says_so(
     world = SchedulerWorld(**changes)
     assert len(world.serve("a", prompt(1, 40), 5)) == 45
     (warning,) = warnings
-    assert warning.startswith(f"kvoxide does not record to {folder}: ")
+    assert warning.startswith(f"kvoxide: recording to {folder} is off; ")
     assert expected in warning
 
 
@@ -183,7 +186,7 @@ def test_what_fails_inside_ends_the_recording_alone(folder: Path, warnings: list
     wait_until(lambda: not world.scheduler._kvoxide_recorder.is_on)
     assert len(world.serve("b", prompt(2, 40), 5)) == 45
     (warning,) = warnings
-    assert "stops recording to" in warning
+    assert f"recording to {folder} is off" in warning
     assert "TypeError" in warning
 
 
@@ -239,7 +242,7 @@ def test_the_oldest_files_go_at_the_limit(
     assert sum(path.stat().st_size for path in folder.iterdir()) < 9_000
     assert 0 < len(lines(folder)) < 150
     (warning,) = warnings
-    assert "has reached its limit of 6000 bytes" in warning
+    assert "reached its limit of 6000 bytes" in warning
     assert any("beginning is missing" in note for note in read_notes(folder))
     assert hit_tokens(folder) > 0
 

@@ -62,7 +62,7 @@ def test_a_request_that_no_empty_pool_could_hold(warnings: Any) -> None:
     assert warnings() == []
     world.add("too long", tokens(12, 1000), 1)
     (line,) = warnings()
-    assert "request too long can never be served to its end: its 192 tokens need 12 blocks" in line
+    assert "request too long can never finish: its 192 tokens need 12 blocks" in line
     assert "the pool has 10" in line
 
 
@@ -80,7 +80,7 @@ def test_a_request_that_grows_beyond_the_pool(warnings: Any) -> None:
     for _ in range(30):
         world.step()
     (line,) = warnings()
-    assert "request grows can never be served to its end: its 161 tokens need 11 blocks" in line
+    assert "request grows can never finish: its 161 tokens need 11 blocks" in line
 
 
 def test_a_standstill_is_told_once(warnings: Any) -> None:
@@ -90,8 +90,8 @@ def test_a_standstill_is_told_once(warnings: Any) -> None:
         assert not world.step().total_num_scheduled_tokens
     (line,) = warnings()
     assert f"in {standstill.STEPS} steps" in line
-    assert "request first waits (WAITING) and needs 4 more blocks for its" in line
-    assert "2 of 10 are free" in line
+    assert "request first (WAITING) waits for 4 more blocks for its" in line
+    assert "2 of 10 blocks are free" in line
     assert "first (WAITING) holds 4" in line
     assert "second (WAITING) holds 4" in line
     world.abort("second")

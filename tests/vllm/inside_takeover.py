@@ -28,7 +28,7 @@ def test_auto_gives_kvoxides_manager_and_says_so(lines: list[str]) -> None:
     assert type(manager) is native_class()
     assert isinstance(manager, Stock)
     assert lines == [
-        f"kvoxide {__version__} manages the KV cache: 2 groups (1 full_attention, "
+        f"kvoxide: active for the KV cache, version {__version__}: 2 groups (1 full_attention, "
         "1 sliding_window); 100 blocks; policy of vLLM "
         f"{releases.installed_version()} (retention interval None)"
     ]
@@ -84,7 +84,7 @@ def test_what_is_unsupported_runs_on_vllms_manager(
     arguments["enable_caching"] = False
     assert type(make_manager(**arguments)) is Stock
     (line,) = lines
-    assert "stands aside" in line
+    assert "not active" in line
     assert reason in line
     monkeypatch.setenv("KVOXIDE", "require")
     with pytest.raises(UnsupportedError, match=reason):
@@ -135,7 +135,7 @@ def test_pinning_is_announced_with_its_capacity(
     # A prefix of 160 tokens ends with 10 full blocks and 5 of a window of 64.
     assert lines[0].endswith(
         "retention interval 160 (from the environment); pinned tier on for drops of 4 blocks or "
-        "more: it can hold 99 blocks, 1056 tokens, or 6 prefixes of 160 tokens"
+        "more; it can hold 99 blocks, which are 1056 tokens or 6 prefixes of 160 tokens"
     )
 
 

@@ -72,7 +72,7 @@ def test_a_verified_vllm_runs_natively(accepting: None, lines: list[str]) -> Non
     assert type(manager) is native_class()
     assert traffic(manager)
     line = lines[0]
-    assert "verified with 4321 calls, not a known release" in line
+    assert "vLLM is not a known release, but verified with 4321 calls" in line
     assert "(rules of 0.3" in line
     hasher = kv_cache_utils.get_request_block_hasher(16, sha256)
     assert hasher.__module__ == "kvoxide.vllm.plugin.hashing"
@@ -93,7 +93,7 @@ def test_nobody_asked_for_certificates(
 ) -> None:
     certificate().write()
     assert type(make_manager()) is Stock
-    assert "is not that of a release" in lines[0]
+    assert "is not a known release" in lines[0]
 
 
 def test_kinds_that_were_not_covered_are_vllms(
@@ -103,7 +103,7 @@ def test_kinds_that_were_not_covered_are_vllms(
 ) -> None:
     certificate().write()
     assert type(make_manager(full(), states(), scheduler_block_size=48)) is Stock
-    said = "this vLLM was verified for groups of full_attention, sliding_window, not of mamba"
+    said = "covers groups of full_attention, sliding_window, but not of mamba"
     assert said in lines[0]
     monkeypatch.setenv("KVOXIDE", "require")
     with pytest.raises(UnsupportedError, match=said):
@@ -145,15 +145,18 @@ def of_another(**other: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (cut, "was cut or is none; run kvoxide verify again"),
-        (not_an_object, "was cut or is none"),
-        (without_checksum, "was cut or is none"),
-        (edited, "was edited: its checksum does not fit; run kvoxide verify again"),
+        (cut, "is incomplete or damaged; run `kvoxide verify` again"),
+        (not_an_object, "is incomplete or damaged"),
+        (without_checksum, "is incomplete or damaged"),
+        (edited, "was edited, because its checksum differs; run `kvoxide verify` again"),
         (a_folder, "cannot be read"),
-        (of_another(vllm_sources="x"), "is for other sources of vLLM; run kvoxide verify again"),
-        (of_another(kvoxide_build="x"), "is for another build of kvoxide; run kvoxide verify"),
+        (of_another(vllm_sources="x"), "is for other sources of vLLM; run `kvoxide verify` again"),
+        (
+            of_another(kvoxide_build="x"),
+            "is for another build of kvoxide; run `kvoxide verify` again",
+        ),
         (of_another(python="PyPy 3.11"), "is for PyPy 3.11, not CPython 3"),
-        (lambda path, _: path.unlink(), "there is no certificate for this vLLM (none in "),
+        (lambda path, _: path.unlink(), "this vLLM has no certificate ("),
     ],
 )
 def test_a_certificate_that_does_not_hold_is_named(
@@ -167,7 +170,7 @@ def test_a_certificate_that_does_not_hold_is_named(
     change(path, json.loads(path.read_text()))
     assert type(make_manager()) is Stock
     assert len(lines) == 1
-    assert "is not that of a release" in lines[0]
+    assert "is not a known release" in lines[0]
     assert f"KVOXIDE_ACCEPT=verified has no effect: {_start(said)}" in lines[0]
     assert said in lines[0]
     assert kv_cache_utils.get_request_block_hasher(16, sha256).__module__.startswith("vllm.")
@@ -177,20 +180,22 @@ def test_a_certificate_that_does_not_hold_is_named(
 
 
 def _start(said: str) -> str:
-    return "there is no" if said.startswith("there") else "the certificate /"
+    return "this vLLM has no" if said.startswith("this") else "the certificate /"
 
 
 def test_certificates_for_others_are_named(folder: Path) -> None:
     mine = certificate()
     replace(mine, identity=replace(mine.identity, kvoxide_build="x")).write()
-    with pytest.raises(CertificateError, match=r"those in .* are for another build of kvoxide"):
+    with pytest.raises(
+        CertificateError, match=r"the certificates in .* are for another build of kvoxide"
+    ):
         certificates.find()
 
 
 def test_another_value_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVOXIDE_ACCEPT", "all")
     with pytest.raises(
-        SettingsError, match="KVOXIDE_ACCEPT='all' is not valid; allowed: unset, or"
+        SettingsError, match="KVOXIDE_ACCEPT='all' is not valid; allowed: verified, or unset"
     ):
         make_manager()
 

@@ -133,7 +133,7 @@ def test_broken_compiled_module(release: str, tmp_path: Path) -> None:
     assert STOCK in done.stdout, done.stderr
     assert "the compiled module kvoxide._core cannot be imported" in done.stdout + done.stderr
     done = run(broken + CONSTRUCT + "construct()", {**env, "KVOXIDE": "require"})
-    assert "UnsupportedError: KVOXIDE=require" in done.stderr
+    assert "UnsupportedError: kvoxide cannot manage the KV cache" in done.stderr
 
 
 OTHER_PLUGIN = """
@@ -179,10 +179,10 @@ def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -
     env = environment_of(release, tmp_path, {name: f"other_plugin_of_test:{function}"})
     done = run(SCHEDULER, env)
     assert "started" in done.stdout, done.stderr
-    assert "kvoxide stands aside" in done.stdout + done.stderr
+    assert "kvoxide: not active for the KV cache" in done.stdout + done.stderr
     assert "another plugin" in done.stdout + done.stderr
     done = run(SCHEDULER, {**env, "KVOXIDE": "require"})
-    assert "UnsupportedError: KVOXIDE=require" in done.stderr
+    assert "UnsupportedError: kvoxide cannot manage the KV cache" in done.stderr
     done = doctor(env)
     assert done.returncode == 1, done.stdout
     assert "another plugin" in done.stdout
@@ -196,7 +196,7 @@ def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     env = environment_of(release, tmp_path)
     done = new_doctor(env) if release == RELEASES[0] else doctor(env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "A server started here would run on kvoxide." in done.stdout
+    assert "A vLLM server in this environment would use kvoxide." in done.stdout
     (tmp_path / "config.json").write_text(json.dumps(UNKNOWN_MODEL))
     done = doctor(env, "--json", "--no-ask-vllm", "--model", str(tmp_path))
     assert done.returncode == 0, "the class of a model decides nothing about the server"
@@ -297,11 +297,11 @@ def test_a_vendor_build_and_a_plugin_that_patches_it(release: str, tmp_path: Pat
 
     pool.write_text(pool.read_text().replace("ref_cnt += 1", "ref_cnt += 2", 1))
     done = run(CONSTRUCT + "construct()", {**alone, "KVOXIDE": "require"})
-    assert "UnsupportedError: KVOXIDE=require" in done.stderr
+    assert "UnsupportedError: kvoxide cannot manage the KV cache" in done.stderr
     assert "v1/core/block_pool.py: BlockPool.get_new_blocks has changed" in done.stderr
     done = doctor(env)
     assert done.returncode == 1, done.stderr
-    assert f"beside the nearest, {release}: v1/core/block_pool.py: BlockPool.get_new" in done.stdout
+    assert f"Differences from {release}: v1/core/block_pool.py: BlockPool.get_new" in done.stdout
     assert said in done.stdout
 
     py_compile.compile(str(pool), cfile=str(pool.with_suffix(".pyc")), doraise=True)

@@ -49,8 +49,8 @@ def test_a_build_that_decides_the_same_is_verified_and_accepted(
     change(core, "block_pool.py", "ref_cnt += 1", "ref_cnt += 2 - 1")
     done = verify(env, "--seconds", "5", "--seed", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"vLLM {RELEASE}, with the rules of vLLM {RELEASE}; seed 1" in done.stdout
-    said = re.search(r"Verified: ([\d,]+) calls without a difference", done.stdout)
+    assert f"vLLM {RELEASE}; kvoxide follows the rules of vLLM {RELEASE}; seed 1" in done.stdout
+    said = re.search(r"Verified: ([\d,]+) calls do not differ", done.stdout)
     assert said is not None
     num_calls = int(said[1].replace(",", ""))
     (path,) = (tmp_path / "certificates").iterdir()
@@ -62,7 +62,7 @@ def test_a_build_that_decides_the_same_is_verified_and_accepted(
     accepting = {**env, "KVOXIDE_ACCEPT": "verified"}
     done = run(CONSTRUCT + "construct()", accepting)
     assert NATIVE in done.stdout, done.stdout + done.stderr
-    verdict = f"verified with {num_calls} calls, not a known release"
+    verdict = f"not a known release, but verified with {num_calls} calls"
     done = doctor(accepting)
     assert done.returncode == 0, done.stdout
     assert verdict in done.stdout
@@ -98,7 +98,7 @@ def test_another_plugins_code_is_not_verified(env: dict[str, str], tmp_path: Pat
     patched = {**env, "PYTHONPATH": environment_of(RELEASE, tmp_path / "p", plugins)["PYTHONPATH"]}
     done = verify({**patched, "PYTHONPATH": f"{patched['PYTHONPATH']}:{tmp_path}"})
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "Not verified: other code runs here than vLLM's" in done.stderr
+    assert "Not verified: another plugin changed vLLM's code" in done.stderr
     assert "BlockPool is replaced by patching_plugin_of_test" in done.stderr
     assert not (tmp_path / "certificates").exists()
 
@@ -113,7 +113,7 @@ def test_an_interruption_writes_nothing(env: dict[str, str], tmp_path: Path) -> 
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "Not verified: interrupted. Nothing was written." in errors
+    assert "Not verified: the run was interrupted. No certificate was written." in errors
     assert not (tmp_path / "certificates").exists()
 
 
@@ -132,5 +132,5 @@ def test_a_folder_that_cannot_be_written_is_named_before_the_traffic(
     done = verify({**env, "KVOXIDE_CERTIFICATES": str(folder)}, "--seconds", "600", "--seed", "1")
     assert done.returncode != 0
     assert "seed 1" not in done.stdout, "no traffic ran"
-    assert f"the certificate cannot be written: {folder}: Not a directory" in done.stderr
-    assert "set KVOXIDE_CERTIFICATES to a folder that can be written" in done.stderr
+    assert f"the certificate cannot be written to {folder}: Not a directory" in done.stderr
+    assert "set KVOXIDE_CERTIFICATES to a writable folder" in done.stderr

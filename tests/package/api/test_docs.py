@@ -202,7 +202,7 @@ def test_the_version_is_the_last_release_of_the_changelog() -> None:
 @pytest.mark.parametrize("document", ["docs/reference/vllm.md", "tests/bad_input.md"])
 def test_the_version_in_examples(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    named = re.findall(r'kvoxide"?:? "?(\d+\.\d+\.\d+)', text)
+    named = re.findall(r'kvoxide(?:"?:? "?|: active for .+, version )(\d+\.\d+\.\d+)', text)
     assert named
     assert set(named) == {kvoxide.__version__}
 

@@ -306,7 +306,9 @@ def test_hashes_of_several_short_lengths_are_different_keys() -> None:
     assert set(tier.get_chunks()) == set(keys)
     assert tier.lookup_prefix(chunk_keys(hashes)[0]) == 4
     assert [tier.lookup(key) for key in (b"h2" + bytes(4), bytes(36))] == ["miss", "miss"]
-    with pytest.raises(BlockHashError, match="has 32 bytes; this tier's hashes have fewer than 32"):
+    with pytest.raises(
+        BlockHashError, match="has 32 bytes; the hashes in this tier have fewer than 32"
+    ):
         tier.prepare_store(HostRequest(), [bytes(36)])
     assert chunk_keys(hashes)[0] + keys[:1] == [*keys, keys[0]]
 
@@ -315,7 +317,9 @@ def test_keys_of_a_request_with_hashes_of_another_length_are_refused() -> None:
     tier = HostTier(4)
     store(tier, [1])
     short, _ = chunk_keys([bytes(16)])
-    with pytest.raises(BlockHashError, match="has fewer than 32 bytes; this tier's hashes have 32"):
+    with pytest.raises(
+        BlockHashError, match="has fewer than 32 bytes; the hashes in this tier have 32"
+    ):
         tier.prepare_store(HostRequest(), short)
     tier.complete_store(short)
     with pytest.raises(BlockHashError, match="a block hash has fewer than 32 bytes"):

@@ -73,11 +73,11 @@ def test_good_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ("variable", "value", "check", "found"),
     [
         ("KVOXIDE", "off", "mode", "off: kvoxide is switched off"),
-        ("KVOXIDE", "shadow", "mode", "shadow: vLLM's manager decides"),
+        ("KVOXIDE", "shadow", "mode", "shadow: vLLM decides, kvoxide compares"),
         ("KVOXIDE", "no", "settings", "KVOXIDE='no' is not valid"),
         ("VLLM_PIN_SWA_TOKENS", "no", "settings", "VLLM_PIN_SWA_TOKENS='no' is not valid"),
-        ("VLLM_PLUGINS", "other", "VLLM_PLUGINS", "leaves kvoxide out"),
-        ("VLLM_PLUGINS", "", "VLLM_PLUGINS", "leaves kvoxide out"),
+        ("VLLM_PLUGINS", "other", "VLLM_PLUGINS", "excludes kvoxide"),
+        ("VLLM_PLUGINS", "", "VLLM_PLUGINS", "excludes kvoxide"),
     ],
 )
 def test_variables(
@@ -94,7 +94,7 @@ def test_variables(
     [
         (
             {},
-            "mode auto; retention interval as vLLM is configured; pinned tier off",
+            "mode auto; retention interval from vLLM; pinned tier off",
         ),
         (
             {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "8192", "VLLM_PIN_SWA_TOKENS": "1"},
@@ -134,7 +134,7 @@ def test_connectors_with_the_block_pool_are_named(monkeypatch: pytest.MonkeyPatc
     diagnosis = diagnose(monkeypatch, pool_access=accesses)
     reads, wraps, other, missing = diagnosis.checks[-4:]
     assert (reads.ok, wraps.ok, other.ok, missing.ok) == (True, False, True, False)
-    assert reads.found.startswith("defines bind_gpu_block_pool. It gets the living block pool")
+    assert reads.found.startswith("defines bind_gpu_block_pool. It gets the block pool")
     assert wraps.found == "a.Wraps sets block_pool.touch in bind(), line 3"
     assert "KVOXIDE=off" in wraps.remedy
     assert "Unsupported connector type" in missing.found
@@ -156,20 +156,25 @@ def test_adaptive_retention_beside_other_policies_is_a_problem(
 @pytest.mark.parametrize(
     ("environ", "reasons", "told"),
     [
-        ({}, [], ["kvoxide's", "kvoxide's"]),
-        ({"KVOXIDE_HOST": "off"}, [], ["vLLM's own, as with KVOXIDE_HOST=off"]),
-        ({"KVOXIDE_HOST": "shadow"}, [], ["vLLM's own decides, kvoxide's compares"] * 2),
-        ({"KVOXIDE": "shadow"}, [], ["vLLM's own decides, kvoxide's compares"] * 2),
+        ({}, [], ["kvoxide", "kvoxide"]),
+        ({"KVOXIDE_HOST": "off"}, [], ["vLLM's own, because KVOXIDE_HOST is off"]),
+        ({"KVOXIDE_HOST": "shadow"}, [], ["vLLM decides, kvoxide compares"] * 2),
+        ({"KVOXIDE": "shadow"}, [], ["vLLM decides, kvoxide compares"] * 2),
         ({"KVOXIDE_HOST": "auto"}, ["lru.py has changed"], ["lru.py has changed"] * 2),
-        ({"KVOXIDE": "off"}, [], ["vLLM's own, as with KVOXIDE=off"]),
-        ({"KVOXIDE_HOST": "auto", "KVOXIDE": "shadow"}, [], ["vLLM's own, as with KVOXIDE=shadow"]),
+        ({"KVOXIDE": "off"}, [], ["vLLM's own, because KVOXIDE is off"]),
+        (
+            {"KVOXIDE_HOST": "auto", "KVOXIDE": "shadow"},
+            [],
+            ["vLLM's own, because KVOXIDE is shadow"],
+        ),
         (
             {"VLLM_USE_SIMPLE_KV_OFFLOAD": "1"},
             [],
             [
-                "kvoxide's",
-                "kvoxide's",
-                "VLLM_USE_SIMPLE_KV_OFFLOAD makes --kv-offloading-size use one that stays vLLM's",
+                "kvoxide",
+                "kvoxide",
+                "VLLM_USE_SIMPLE_KV_OFFLOAD selects SimpleCPUOffloadConnector, which kvoxide does "
+                "not support",
             ],
         ),
     ],
@@ -180,7 +185,7 @@ def test_the_host_tier_is_told(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     checks = diagnose(monkeypatch, host=reasons, connector=reasons).checks
-    found = [check for check in checks if check.name in ("host tier", "connector")]
+    found = [check for check in checks if check.name in ("CPU offload cache", "connector")]
     assert [check.found for check in found] == told
     assert not any(check.decides for check in found)
 
@@ -197,20 +202,20 @@ def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"vllm": None, "error": "OSError: libtorch"}, "vLLM", "libtorch"),
         (
             {"reasons": ["vLLM 0.40.0 is not a release"], "manager": STOCK},
-            "vLLM as kvoxide knows it",
+            "vLLM release",
             "0.40.0",
         ),
         (
             {"differences": ["v1/x.py: f has changed"], "reasons": ["unknown"]},
-            "vLLM as kvoxide knows it",
-            f"beside the nearest, {NEWEST}: v1/x.py: f has changed",
+            "vLLM release",
+            f"Differences from {NEWEST}: v1/x.py: f has changed",
         ),
         (
             {"differences": ["a has changed"], "reasons": ["unknown", "the certificate was cut"]},
-            "vLLM as kvoxide knows it",
+            "vLLM release",
             "a has changed; the certificate was cut",
         ),
-        ({"replaced": ["vllm.f is replaced by x.f"]}, "code that runs", "replaced by x.f"),
+        ({"replaced": ["vllm.f is replaced by x.f"]}, "plugins", "replaced by x.f"),
         ({"manager": STOCK}, "manager of a new server", STOCK),
         (
             {"manager": "x.Y", "foreign": "another plugin put x.Y in vLLM's scheduler"},
@@ -231,9 +236,9 @@ def test_probes(
 @pytest.mark.parametrize(
     ("found", "ok", "text"),
     [
-        ({}, True, "own.Scheduler does nothing that kvoxide does not serve"),
+        ({}, True, "kvoxide supports all that own.Scheduler does"),
         ({"scheduler": ["it sets block_pool.blocks"]}, False, "it sets block_pool.blocks"),
-        ({"vllm": None}, False, "not looked at"),
+        ({"vllm": None}, False, "not checked"),
     ],
 )
 def test_a_scheduler_class_is_told(
@@ -257,7 +262,7 @@ def test_a_recording_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (check,) = [c for c in diagnose(monkeypatch).checks if c.name == "recording"]
         assert (check.ok, check.found) == (
             True,
-            f"on, to {folder}; limit 16 GiB, or half of the free disk",
+            f"on, to {folder}; limit 16 GiB, or half of the free disk space",
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -283,8 +288,8 @@ def test_a_verified_vllm_is_told_with_the_kinds_it_was_verified_for(
     diagnosis = doctor.diagnose(ModelGroups((group,)))
     (told,) = [check.found for check in diagnosis.checks if "verified with" in check.found]
     assert told == (
-        "verified with 4321 calls, not a known release; for groups of full_attention, rswa"
+        "not a known release, but verified with 4321 calls for groups of full_attention, rswa"
     )
     assert diagnosis.ok == ok
     if not ok:
-        assert problems(diagnosis)["model"] == "not among the kinds that were verified: mamba"
+        assert problems(diagnosis)["model"] == "the certificate does not cover these kinds: mamba"

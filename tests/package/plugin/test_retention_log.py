@@ -64,10 +64,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def tell(engine: Engine, num_minutes: int) -> None:
-    told = retention_log._MinuteLog(cast("Any", engine))
-    began = told._logged_at
+    minutes = retention_log._MinuteLog(cast("Any", engine))
+    began = minutes._logged_at
     for minute in range(1, num_minutes + 1):
-        told.log(began + 60.5 * minute)
+        minutes.end_minute(began + 60.5 * minute)
 
 
 @pytest.mark.parametrize("num_minutes", [59, 60, 119, 120])
@@ -76,8 +76,7 @@ def test_an_hour_in_which_the_default_would_have_hit_more_is_told_once(
 ) -> None:
     tell(Engine(hit=0.2, default=0.3), num_minutes)
     assert (len(log.lines), len(log.warnings)) == (num_minutes, num_minutes // 60)
-    said = ("hit 20.0% of the prompt tokens", "about 30.0%")
-    assert all(part in line for line in log.warnings for part in said)
+    assert all("hit_rate=0.200 default_hit_rate=0.300" in line for line in log.warnings)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +87,20 @@ def test_what_is_within_the_error_or_a_limit_is_no_warning(engine: Engine, log: 
     assert (len(log.lines), log.warnings) == (180, [])
 
 
-@pytest.mark.parametrize(("is_limit", "how"), [(False, "about"), (True, "at most")])
-def test_the_line_says_what_the_default_would_have_hit(is_limit: bool, how: str) -> None:
-    before, after = Report(0, 0, 0), Report(1000, 300, 412, is_limit, sampled_blocks=9)
-    line = retention_log.describe(cast("Any", before), cast("Any", after), 60.0)
-    assert f"; vLLM's order with every tail kept would have hit {how} 41.2%; of 9 " in line
+@pytest.mark.parametrize(
+    ("is_limit", "sampled", "expected"),
+    [
+        (False, 9, "default_hit_rate=0.412 default_hit_rate_is_limit=false sampled_blocks=9"),
+        (True, 9, "default_hit_rate=0.412 default_hit_rate_is_limit=true sampled_blocks=9"),
+        (False, 0, "default_hit_rate=unknown default_hit_rate_is_limit=false sampled_blocks=0"),
+    ],
+)
+def test_the_line_has_the_estimate_for_the_default(
+    is_limit: bool, sampled: int, expected: str, log: Log
+) -> None:
+    before, after = Report(0, 0, 0), Report(1000, 300, 412, is_limit, sampled_blocks=sampled)
+    retention_log._log_minute(cast("Any", before), cast("Any", after), 60.0)
+    (line,) = log.lines
+    assert line.startswith("kvoxide: adaptive retention: seconds=60 prompt_tokens=1000 hit_rate=")
+    assert f" {expected} " in line
+    assert line.endswith(f" hazard_kept_rate={'0.000' if sampled else 'unknown'}")

@@ -108,8 +108,12 @@ def test_min_drop_size_counts_only_with_pinning() -> None:
     [
         ("KVOXIDE", "yes", "auto, require, off, shadow"),
         ("KVOXIDE_POLICY", "lru", "allowed: standard, adaptive"),
-        ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "-16", "a number of tokens that is a multiple"),
-        ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "1e4", "or auto (32768)"),
+        (
+            "VLLM_PREFIX_CACHE_RETENTION_INTERVAL",
+            "-16",
+            "a multiple of the scheduler's block size in tokens",
+        ),
+        ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "1e4", "auto (32768)"),
         ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "none", "unset (vLLM's own configuration)"),
         ("VLLM_PIN_SWA_TOKENS", "2", "1, true, 0, false"),
         ("VLLM_PIN_MIN_DROP_SIZE", "0", "a number of blocks, 1 or more"),

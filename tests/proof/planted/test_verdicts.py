@@ -35,7 +35,7 @@ def test_a_signature_that_does_not_fit(
     with pytest.raises(HarnessError, match="got an unexpected keyword argument"):
         Verification(1).run(5)
     said = verdict(capsys, "--seconds", "5", "--seed", "1")
-    assert "Not verified: the traffic does not fit this vLLM: TypeError" in said
+    assert "Not verified: the test traffic does not work with this vLLM: TypeError" in said
 
 
 def test_a_name_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +52,15 @@ def test_an_error_of_the_harness(
 
     monkeypatch.setattr(Verification, "run", run)
     said = verdict(capsys)
-    assert "Not verified: the traffic does not fit this vLLM (ZeroDivisionError: of the" in said
+    assert "does not work with this vLLM (ZeroDivisionError: of the harness)" in said
     assert not (tmp_path / "certificates").exists()
 
 
 def test_too_little_time(capsys: pytest.CaptureFixture[str]) -> None:
     said = verdict(capsys, "--seconds", "0.01", "--seed", "1")
-    assert "Not verified: too few calls of schedulers, hashers in 0.01 s; raise --seconds" in said
+    assert (
+        "Not verified: too few calls of schedulers, hashers in 0.01 s; increase --seconds" in said
+    )
 
 
 def test_a_folder_that_cannot_be_written(
@@ -67,8 +69,8 @@ def test_a_folder_that_cannot_be_written(
     (tmp_path / "file").touch()
     monkeypatch.setenv("KVOXIDE_CERTIFICATES", str(tmp_path / "file" / "folder"))
     said = verdict(capsys, "--seconds", "3", "--seed", "1")
-    assert "the certificate cannot be written: " in said
-    assert "file/folder: Not a directory; set KVOXIDE_CERTIFICATES to a folder" in said
+    assert "the certificate cannot be written to " in said
+    assert "file/folder: Not a directory; set KVOXIDE_CERTIFICATES to a writable" in said
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_a_file_that_is_no_difference(
 ) -> None:
     path = tmp_path / "file.json"
     path.write_text(text)
-    assert f"Not verified: {path} is not what kvoxide verify writes" in verdict(
+    assert f"Not verified: {path} is not a file that `kvoxide verify` wrote" in verdict(
         capsys, "--replay", str(path)
     )
 

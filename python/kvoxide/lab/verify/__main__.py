@@ -30,15 +30,18 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _replay(given.replay) if given.replay else _verify(given.seconds, given.seed)
     except KeyboardInterrupt:
-        _say("Not verified: interrupted. Nothing was written.")
+        _say("Not verified: the run was interrupted. No certificate was written.")
         return INTERRUPTED
     except HarnessError as error:
-        _say(f"Not verified: the traffic does not fit this vLLM: {error}")
+        _say(f"Not verified: the test traffic does not work with this vLLM: {error}")
     except NotVerifiedError as error:
         _say(f"Not verified: {error}")
     except Exception as error:
         _say("".join(traceback.format_exception(error)).rstrip())
-        _say(f"Not verified: the traffic does not fit this vLLM ({type(error).__name__}: {error})")
+        _say(
+            "Not verified: the test traffic does not work with this vLLM "
+            f"({type(error).__name__}: {error})"
+        )
     return NOT_VERIFIED
 
 
@@ -60,7 +63,7 @@ def _verify(seconds: float, seed: int | None) -> int:
     _check_folder()
     run = Verification(time.time_ns() // 1_000_000 % 2**32 if seed is None else seed)
     rules = recognise().release.version
-    print(f"vLLM {installed_version()}, with the rules of vLLM {rules}; seed {run.seed}")
+    print(f"vLLM {installed_version()}; kvoxide follows the rules of vLLM {rules}; seed {run.seed}")
     start = time.monotonic()
     found = run.run(seconds, _ProgressLine(run, seconds))
     if found is not None:
@@ -68,10 +71,12 @@ def _verify(seconds: float, seed: int | None) -> int:
     reference.require_vllms_code()
     if run.too_little:
         raise NotVerifiedError(
-            f"too few calls of {', '.join(run.too_little)} in {seconds:g} s; raise --seconds"
+            f"too few calls of {', '.join(run.too_little)} in {seconds:g} s; increase --seconds"
         )
     if not run.kinds:
-        raise NotVerifiedError(f"no kind of group was covered in {seconds:g} s; raise --seconds")
+        raise NotVerifiedError(
+            f"no kind of group had enough calls in {seconds:g} s; increase --seconds"
+        )
     _certify(run, rules, time.monotonic() - start)
     return VERIFIED
 
@@ -85,9 +90,8 @@ def _check_folder() -> None:
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise NotVerifiedError(
-            f"the certificate cannot be written: {_folder_name()}: {reason}; set"
-            f" {certificates.FOLDER_VARIABLE} to a folder that can be written, and to the same"
-            " folder where vLLM runs"
+            f"the certificate cannot be written to {_folder_name()}: {reason}; set "
+            f"{certificates.FOLDER_VARIABLE} to a writable folder, here and for the server"
         ) from None
 
 
@@ -139,12 +143,11 @@ def _certify(run: "Verification", rules: str, seconds: float) -> None:
         path = certificate.write()
     except OSError as error:
         raise NotVerifiedError(
-            f"no difference, but {certificates.folder()} cannot be written: {error.strerror}; "
-            f"{certificates.FOLDER_VARIABLE} names another folder"
+            f"no call differs, but the certificate cannot be written to {certificates.folder()}: "
+            f"{error.strerror}; set {certificates.FOLDER_VARIABLE} to a writable folder, here and "
+            "for the server"
         ) from None
-    print(
-        f"Verified: {certificate.num_calls:,} calls without a difference ({_calls_by_suite(run)})"
-    )
+    print(f"Verified: {certificate.num_calls:,} calls do not differ ({_calls_by_suite(run)})")
     print(f"  kinds of groups: {', '.join(certificate.kinds)}")
     print(f"  certificate: {path}")
 
@@ -152,13 +155,13 @@ def _certify(run: "Verification", rules: str, seconds: float) -> None:
 def _say_difference(found: "FirstDifference", run: "Verification") -> int:
     from kvoxide.lab.verify.verification import SUITES
 
-    print(f"Call {run.num_calls:,} differs (seed {run.seed}; {_calls_by_suite(run)} were compared)")
+    print(f"Call {run.num_calls:,} differs (seed {run.seed}; compared: {_calls_by_suite(run)})")
     shrunk = SUITES[found.document["part"]].shrunk(found)
     _print_answers(shrunk)
     handle, path = tempfile.mkstemp(prefix="kvoxide-difference-", suffix=".json")
     with open(handle, "w", encoding="utf-8") as file:
         json.dump(shrunk.document, file, indent=1)
-    print(f"kvoxide verify --replay {path}")
+    print(f"To play it again, run: kvoxide verify --replay {path}")
     return DIFFERS
 
 
@@ -175,10 +178,10 @@ def _replay(path: Path) -> int:
         raise NotVerifiedError(f"{path} cannot be read: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotVerifiedError(
-            f"{path} is not what kvoxide verify writes ({type(error).__name__}: {error})"
+            f"{path} is not a file that `kvoxide verify` wrote ({type(error).__name__}: {error})"
         ) from None
     if found is None:
-        print(f"{path}: no difference here")
+        print(f"{path}: the call does not differ here")
         return VERIFIED
     _print_answers(found)
     return DIFFERS

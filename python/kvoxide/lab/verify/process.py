@@ -25,7 +25,7 @@ def verify(arguments: Sequence[str]) -> int:
     with _handed_on(process):
         code = process.wait()
     if code < 0:
-        print(f"Not verified: the process was ended by signal {-code}.", file=sys.stderr)
+        print(f"Not verified: signal {-code} ended the process.", file=sys.stderr)
         return INTERRUPTED if -code in _ENDING else NOT_VERIFIED
     return code
 

@@ -20,8 +20,7 @@ def require_vllms_code() -> None:
     The code must not be another plugin's or kvoxide's."""
     if found := [*replacements(), *_takeovers()]:
         raise NotVllmsOwnError(
-            "other code runs here than vLLM's: " + "; ".join(found) + "; leave the plugin that "
-            "does so out of VLLM_PLUGINS"
+            f"another plugin changed vLLM's code: {'; '.join(found)}; remove it from VLLM_PLUGINS"
         )
 
 
@@ -35,7 +34,7 @@ def require_vllms_manager(manager: Any) -> None:
         module = sys.modules.get(cls.__module__)
         if getattr(module, cls.__qualname__, None) is not cls or not _is_vllms_file(module):
             raise NotVllmsOwnError(
-                f"vLLM's manager was to be made here, and {cls.__module__}.{cls.__qualname__} was"
+                f"{cls.__module__}.{cls.__qualname__} was constructed instead of vLLM's manager"
             )
 
 
@@ -49,7 +48,7 @@ def _takeovers() -> Iterator[str]:
     if new is not None:
         yield f"KVCacheManager.__new__ is {getattr(new, '__func__', new)!r}"
     if scheduler.KVCacheManager is not kv_cache_manager.KVCacheManager:
-        yield f"vLLM's scheduler makes a {scheduler.KVCacheManager!r}"
+        yield f"vLLM's scheduler constructs {scheduler.KVCacheManager!r}"
     hasher = kv_cache_utils.get_request_block_hasher
     if _file_of(hasher) != kv_cache_utils.__file__:
         yield f"kv_cache_utils.get_request_block_hasher is {hasher!r}"

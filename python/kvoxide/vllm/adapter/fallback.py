@@ -17,7 +17,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from kvoxide.vllm.adapter.replaced import ReplacedEngine
 from kvoxide.vllm.adapter.state import State
 from kvoxide.vllm.adapter.watched import PYTHONS, WATCHERS, watch
-from kvoxide.vllm.environment import UnsupportedError, logger, settings
+from kvoxide.vllm.environment import UnsupportedError, log_switched, settings
 
 _KEPT: Final = ("empty_kv_cache_blocks", "kv_event_queue", "_reuse_watchers")
 """Fields that have the same object afterwards."""
@@ -48,8 +48,8 @@ class Fallback:
         """
         if settings.current_mode() == "require":
             raise UnsupportedError(
-                f"KVOXIDE=require, and {what}: kvoxide's manager does not follow this. Set "
-                "KVOXIDE=auto to let vLLM's manager take over here, or KVOXIDE=off"
+                f"kvoxide does not support this use by other code: {what}. KVOXIDE=require forbids "
+                "vLLM's own manager; set KVOXIDE=auto to switch to it, or KVOXIDE=off"
             )
         if self._manager.block_pool.is_notifying:
             self._pending_change = what
@@ -92,12 +92,7 @@ class Fallback:
             _has_states=True,
         )
         WATCHERS.discard(self)
-        logger.warning(
-            "kvoxide: %s. kvoxide's manager does not follow this, so vLLM's own manager "
-            "continues from here in the same state%s. Set KVOXIDE=off to start with vLLM's",
-            what,
-            settings.lost_policies(),
-        )
+        log_switched("the KV cache", what, settings.MODE_VARIABLE, settings.lost_policies())
 
     def _replace_instances(self, fresh: Any) -> None:
         """Give each object vLLM's class and the fields of its counterpart in ``fresh``."""

@@ -151,8 +151,8 @@ class ExtraKeysByBlock(KeptDict):
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            "further keys of blocks are not written here; add them with "
-            "cached_block_hash_to_block.insert, or take all of a block away with .pop"
+            "the further keys of a block cannot be set here; add a key with "
+            "cached_block_hash_to_block.insert, or remove all keys of a block with .pop"
         )
 
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse

@@ -167,7 +167,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self._rebind_calls("unpin_blocks is called")
 
     def _guard_repeated_blocks(self) -> None:
-        self._rebind_calls("a block is more than once in a table")
+        self._rebind_calls("a block is in a table more than once")
 
     def _rebind_calls(self, why: str) -> None:
         self._bind_calls()

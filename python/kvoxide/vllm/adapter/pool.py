@@ -103,9 +103,13 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
     def reset_prefix_cache(self) -> bool:
         if not self._call_and_notify(self._reset):
             in_use = self.num_gpu_blocks - 1 - self.get_num_free_blocks()
-            logger.warning("The prefix cache was not reset: %d blocks are in use", in_use)
+            logger.warning(
+                "kvoxide: the prefix cache was not reset, because %d blocks are in use. Reset it "
+                "again when no request runs.",
+                in_use,
+            )
             return False
-        logger.info("The prefix cache was reset")
+        logger.info("kvoxide: the prefix cache was reset.")
         return True
 
     def _reset(self) -> bool:
@@ -189,8 +193,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
             notify(*args)
         except BaseException as error:
             self.engine.poison(
-                "what a call did could not be told to an observer "
-                f"({type(error).__name__}: {error})"
+                f"an observer of the block pool raised {type(error).__name__}: {error}"
             )
             raise
 

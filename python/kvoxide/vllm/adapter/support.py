@@ -39,7 +39,9 @@ def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[st
     config = arguments["kv_cache_config"]
     reasons = []
     if (pcp := arguments.get("pcp_world_size", 1)) != 1:
-        reasons.append(f"pcp_world_size is {pcp}; prefill context parallelism is not supported")
+        reasons.append(
+            f"pcp_world_size is {pcp}; kvoxide does not support prefill context parallelism"
+        )
     for index, group in enumerate(config.kv_cache_groups):
         reasons += [f"KV cache group {index}: {why}" for why in _reasons_against_group(group)]
     if reasons:
@@ -56,15 +58,17 @@ def _reasons_against_group(group: Any) -> list[str]:
     name = type(spec).__name__
     native = native_kind(spec)
     if native is None:
-        return [f"{_described(spec)} is not among the native kinds ({', '.join(NATIVE_SPECS)})"]
+        return [
+            f"kvoxide does not support {_described(spec)}; supported: {', '.join(NATIVE_SPECS)}"
+        ]
     from vllm.v1.core import single_type_kv_cache_manager as managers
 
     manager = _manager_class(spec, group.role)
     if manager is not getattr(managers, native.vllm_manager):
         other = "no class" if manager is None else f"{manager.__module__}.{manager.__qualname__}"
-        return [f"{name} is managed by {other} here, not by vLLM's {native.vllm_manager}"]
+        return [f"{other} manages {name} here instead of vLLM's {native.vllm_manager}"]
     if group.host_resident:
-        return [f"{name} is resident on the host"]
+        return [f"{name} is resident in CPU memory, which kvoxide does not support"]
     return []
 
 
@@ -91,7 +95,7 @@ def group_specs(groups: Any) -> list[KVCacheGroupSpec]:
     for group, spec in zip(groups, specs, strict=True):
         kind = native_kind(spec)
         if kind is None:
-            raise ValueError(f"{type(spec).__name__} is not among the native kinds")
+            raise ValueError(f"kvoxide does not support {type(spec).__name__}")
         sizes = (*kind.required_sizes, *kind.optional_sizes)
         described.append(
             KVCacheGroupSpec(

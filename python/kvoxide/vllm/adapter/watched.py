@@ -15,8 +15,8 @@ from weakref import WeakSet
 from kvoxide._core import BusyError
 
 BUSY: Final = (
-    "the manager is in the middle of another call; call it from one thread at a time, and not from "
-    "code that its calls run or that is told of them"
+    "another call of the manager is running; call it from one thread at a time, and not from its "
+    "callbacks"
 )
 
 

@@ -120,7 +120,10 @@ def _vllm(found: Mapping[str, Any]) -> Check:
     if found["error"]:
         return Check("vLLM", False, found["error"], "repair the installation of vLLM")
     return Check(
-        "vLLM", False, "vLLM is not installed here", "install vLLM, or run this where it is"
+        "vLLM",
+        False,
+        "vLLM is not installed here",
+        "install vLLM, or run this command where it is installed",
     )
 
 
@@ -131,7 +134,7 @@ def _entry_point() -> Check:
     return Check(
         "entry point",
         False,
-        f"there is no {ENTRY_POINT_NAME} in {ENTRY_POINT_GROUP}, so vLLM does not load it",
+        f"{ENTRY_POINT_GROUP} has no {ENTRY_POINT_NAME}, so vLLM does not load kvoxide",
         "install kvoxide into this environment with pip",
     )
 
@@ -139,12 +142,12 @@ def _entry_point() -> Check:
 def _allowed() -> Check:
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is None or ENTRY_POINT_NAME in allowed.split(","):
-        return Check("VLLM_PLUGINS", True, "lets kvoxide in" if allowed else "not set")
+        return Check("VLLM_PLUGINS", True, "includes kvoxide" if allowed else "not set")
     return Check(
         "VLLM_PLUGINS",
         False,
-        f"VLLM_PLUGINS={allowed!r} leaves kvoxide out",
-        f"add it: VLLM_PLUGINS={','.join(filter(None, [allowed, ENTRY_POINT_NAME]))}",
+        f"VLLM_PLUGINS={allowed!r} excludes kvoxide",
+        f"set VLLM_PLUGINS={','.join(filter(None, [allowed, ENTRY_POINT_NAME]))}",
     )
 
 
@@ -154,7 +157,7 @@ def _settings() -> Check:
     except SettingsError as error:
         return Check("settings", False, str(error), f"change or unset {error.variable}")
     except ImportError:
-        return Check("settings", True, "not read: the compiled module is missing")
+        return Check("settings", True, "not read, because the compiled module is missing")
 
 
 def _describe(settings: Settings) -> str:
@@ -165,7 +168,7 @@ def _describe(settings: Settings) -> str:
         return f"mode {settings.mode}; retention adaptive{protected}"
     return (
         f"mode {settings.mode}; retention interval "
-        f"{'as vLLM is configured' if interval is None else interval}; pinned tier "
+        f"{'from vLLM' if interval is None else interval}; pinned tier "
         f"{'off' if pin is None else f'for drops of {pin} blocks or more'}"
     )
 
@@ -181,10 +184,10 @@ def _mode() -> Check:
     try:
         mode = variables.parse_mode(os.environ)
     except SettingsError:
-        return Check("mode", False, "unknown, so vLLM's own manager runs", "see settings")
+        return Check("mode", False, "invalid, so vLLM's own manager is used", "see settings")
     if mode in ("auto", "require"):
         return Check("mode", True, mode)
-    why = {"off": "kvoxide is switched off", "shadow": "vLLM's manager decides, kvoxide's compares"}
+    why = {"off": "kvoxide is switched off", "shadow": "vLLM decides, kvoxide compares"}
     remedy = "unset KVOXIDE, or set it to auto or require"
     return Check("mode", False, f"{mode}: {why[mode]}", remedy)
 
@@ -204,13 +207,13 @@ def _recording() -> Iterator[Check]:
             yield Check(name, True, f"on, to {folder}; {_limit(limit)}", decides=False)
     except OSError as error:
         found = f"{folder} cannot be written: {error.strerror}"
-        remedy = f"set {variables.RECORD_VARIABLE} to a folder that can be, or unset it"
+        remedy = f"set {variables.RECORD_VARIABLE} to a writable folder, or unset it"
         yield Check(name, False, found, remedy, decides=False)
 
 
 def _limit(limit: int | None) -> str:
     if limit is None:
-        return "limit 16 GiB, or half of the free disk"
+        return "limit 16 GiB, or half of the free disk space"
     return f"limit {limit:,} bytes" if limit else "no limit"
 
 
@@ -228,42 +231,44 @@ def _takes_over(found: Mapping[str, Any]) -> Iterator[Check]:
 
 
 def _known_code(found: Mapping[str, Any]) -> Check:
-    name = "vLLM as kvoxide knows it"
+    name = "vLLM release"
     if found["verified"]:
         calls, kinds = found["verified"]["calls"], ", ".join(found["verified"]["kinds"])
-        told = f"verified with {calls} calls, not a known release; for groups of {kinds}"
-        return Check(name, True, told)
+        verified = f"not a known release, but verified with {calls} calls for groups of {kinds}"
+        return Check(name, True, verified)
     if found["differences"]:
         nearest, differences = found["release"], "; ".join(found["differences"])
-        told = f"its code is that of no known release; beside the nearest, {nearest}: {differences}"
-        return Check(name, False, "; ".join([told, *found["reasons"][1:]]), _OTHER_RELEASE)
+        unknown = (
+            f"this vLLM build is not a known release. Differences from {nearest}: {differences}"
+        )
+        return Check(name, False, "; ".join([unknown, *found["reasons"][1:]]), _OTHER_RELEASE)
     if found["reasons"]:
         return Check(name, False, "; ".join(found["reasons"]), _OTHER_RELEASE)
-    return Check(name, True, f"its code is that of vLLM {found['release']}")
+    return Check(name, True, f"it has the code of vLLM {found['release']}")
 
 
 _OTHER_RELEASE: Final = (
-    "install a vLLM release that this kvoxide supports (docs/reference/vllm.md), or a newer "
-    "kvoxide; kvoxide verify says whether it decides the same all the same, and "
-    "KVOXIDE_ACCEPT=verified takes its word; KVOXIDE=shadow compares while serving"
+    "install a supported vLLM release (docs/reference/vllm.md) or a newer kvoxide. Or run "
+    "`kvoxide verify` to compare behaviour; set KVOXIDE_ACCEPT=verified to trust its result. "
+    "KVOXIDE=shadow compares while serving"
 )
 
 
 def _running_code(found: Mapping[str, Any]) -> Check:
-    name = "code that runs"
+    name = "plugins"
     if found["replaced"]:
-        remedy = "leave the plugin that does so, or kvoxide, out of VLLM_PLUGINS"
+        remedy = "remove that plugin, or kvoxide, from VLLM_PLUGINS"
         return Check(name, False, "; ".join(found["replaced"]), remedy)
-    return Check(name, True, "vLLM's own, no plugin replaced any")
+    return Check(name, True, "no plugin changed vLLM's code")
 
 
 def _scheduler(name: str, found: Mapping[str, Any]) -> Check:
     if found["scheduler"]:
-        remedy = "run it with KVOXIDE=off, or change what it does to the manager"
+        remedy = "change these lines of the class, or set KVOXIDE=off"
         return Check("scheduler class", False, "; ".join(found["scheduler"]), remedy)
     if found["vllm"] is None or found["error"]:
-        return Check("scheduler class", False, "not looked at", "see the checks above")
-    return Check("scheduler class", True, f"{name} does nothing that kvoxide does not serve")
+        return Check("scheduler class", False, "not checked", "see the checks above")
+    return Check("scheduler class", True, f"kvoxide supports all that {name} does")
 
 
 def _pool_accesses(found: Mapping[str, Any]) -> Iterator[Check]:
@@ -271,7 +276,7 @@ def _pool_accesses(found: Mapping[str, Any]) -> Iterator[Check]:
         name = f"connector {access['name']}"
         if access["error"]:
             remedy = "check kv_connector and kv_connector_module_path"
-            yield Check(name, False, f"not looked at: {access['error']}", remedy, decides=False)
+            yield Check(name, False, f"not checked: {access['error']}", remedy, decides=False)
         elif access["changes"]:
             # With KVOXIDE=require the server would stop.
             decides = variables.current_mode() == "require"
@@ -284,12 +289,12 @@ def _pool_accesses(found: Mapping[str, Any]) -> Iterator[Check]:
 
 
 _POOL_ACCESS: Final = (
-    "It gets the living block pool and may read it. If it wraps a method of the pool or sets a "
-    "field, vLLM's own manager takes over from there; with KVOXIDE=require the assignment raises"
+    "It gets the block pool and may read it. If it wraps a method of the pool or sets a field, "
+    "kvoxide switches to vLLM's own manager. With KVOXIDE=require, this raises an error"
 )
 _POOL_CHANGES: Final = (
-    "vLLM's own manager takes over when the connector does this; with KVOXIDE=require the "
-    "assignment raises. Set KVOXIDE=off to start with vLLM's manager"
+    "set KVOXIDE=off to start with vLLM's own manager. With KVOXIDE=auto, kvoxide switches to it "
+    "when the connector does this. With KVOXIDE=require, this raises an error"
 )
 
 
@@ -300,8 +305,11 @@ def _manager(found: Mapping[str, Any]) -> Check:
     if found["manager"] == NATIVE_CLASS:
         return Check(name, True, found["manager"])
     if found.get("foreign"):
-        return Check(name, False, found["foreign"], "leave one of both out of VLLM_PLUGINS")
+        return Check(name, False, found["foreign"], "remove one of both from VLLM_PLUGINS")
     return Check(name, False, found["manager"], "see the other checks")
+
+
+_OFFLOADING: Final = "CPU offload cache"
 
 
 def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
@@ -313,42 +321,42 @@ def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
     variable, manager_mode = variables.HOST_VARIABLE, variables.current_mode()
     if "off" in (mode, manager_mode):
         at_fault = variable if mode == "off" else variables.MODE_VARIABLE
-        yield Check("host tier", True, f"vLLM's own, as with {at_fault}=off", decides=False)
+        yield Check(_OFFLOADING, True, f"vLLM's own, because {at_fault} is off", decides=False)
     elif manager_mode == "shadow" and mode != "shadow":
-        told = f"vLLM's own, as with {variables.MODE_VARIABLE}=shadow"
-        yield Check("host tier", False, told, f"unset {variable}", decides=False)
+        used = f"vLLM's own, because {variables.MODE_VARIABLE} is shadow"
+        yield Check(_OFFLOADING, False, used, f"unset {variable}", decides=False)
     elif found["vllm"] is not None and not found["error"]:
         remedy = f"see the checks above, or set {variable}=off"
-        ours = "vLLM's own decides, kvoxide's compares" if mode == "shadow" else "kvoxide's"
-        for name, reasons in (("host tier", found["host"]), ("connector", found["connector"])):
-            told = "; ".join(reasons) or ours
-            yield Check(name, not reasons, told, remedy, decides=False)
+        ours = "vLLM decides, kvoxide compares" if mode == "shadow" else "kvoxide"
+        for name, reasons in ((_OFFLOADING, found["host"]), ("connector", found["connector"])):
+            used = "; ".join(reasons) or ours
+            yield Check(name, not reasons, used, remedy, decides=False)
         yield from _simple_connector()
 
 
 def _simple_connector() -> Iterator[Check]:
     variable = "VLLM_USE_SIMPLE_KV_OFFLOAD"
     if os.environ.get(variable, "0") not in ("", "0"):
-        told = f"{variable} makes --kv-offloading-size use one that stays vLLM's"
-        yield Check("connector", False, told, f"unset {variable}", decides=False)
+        used = f"{variable} selects SimpleCPUOffloadConnector, which kvoxide does not support"
+        yield Check("connector", False, used, f"unset {variable}", decides=False)
 
 
 def _model(read: ModelGroups, verified: Mapping[str, Any] | None) -> Check:
     groups = read.groups
     if not groups:
-        remedy = "run this where vLLM is installed, which knows the class"
+        remedy = "run this command where vLLM is installed, so that vLLM reads the model"
         return Check("model", False, read.notes[0], remedy, decides=False)
     others = sorted({group.kind for group in groups if not group.is_native})
     if not others and verified is not None:
         uncovered = sorted({group.kind for group in groups} - set(verified["kinds"]))
         if uncovered:
-            told = f"not among the kinds that were verified: {', '.join(uncovered)}"
-            return Check("model", False, told, "run kvoxide verify for longer")
+            missing = f"the certificate does not cover these kinds: {', '.join(uncovered)}"
+            return Check("model", False, missing, "run `kvoxide verify` with more --seconds")
     if not others:
-        return Check("model", True, "every kind of group runs natively")
+        return Check("model", True, "kvoxide supports all kinds of groups")
     return Check(
         "model",
         False,
-        f"not native: {', '.join(others)}; vLLM's own manager would run",
-        "nothing: with KVOXIDE=auto such a model runs on vLLM's manager",
+        f"not supported: {', '.join(others)}; vLLM's own manager would be used",
+        "none needed: with KVOXIDE=auto, the model runs on vLLM's own manager",
     )

@@ -63,7 +63,7 @@ def _scheduler_reasons(name: str) -> list[str]:
     except (ImportError, AttributeError, ValueError) as error:
         return [f"{name} cannot be imported: {error}"]
     if not isinstance(found, type):
-        return [f"{name} is no class"]
+        return [f"{name} is not a class"]
     return list(scheduler_reasons(found))
 
 

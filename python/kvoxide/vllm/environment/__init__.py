@@ -18,7 +18,15 @@ verified. :mod:`~kvoxide.vllm.environment.reasons` says what stands in the way h
 from kvoxide.vllm.environment import releases, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
 from kvoxide.vllm.environment.kinds import native_kinds
-from kvoxide.vllm.environment.log import logger
+from kvoxide.vllm.environment.log import (
+    log_active,
+    log_not_active,
+    log_recording_off,
+    log_shadow_difference,
+    log_shadow_on,
+    log_switched,
+    logger,
+)
 from kvoxide.vllm.environment.reasons import (
     accepted_certificate,
     compiled_module_problem,
@@ -54,6 +62,12 @@ __all__ = [
     "connector_reasons",
     "environment_reasons",
     "host_reasons",
+    "log_active",
+    "log_not_active",
+    "log_recording_off",
+    "log_shadow_difference",
+    "log_shadow_on",
+    "log_switched",
     "logger",
     "native_kinds",
     "recognise",

@@ -25,7 +25,7 @@ FORMAT: Final = 1
 
 _DIGITS: Final = 16
 _HASHED: Final = (".json", ".py", ".so")
-_AGAIN: Final = "run kvoxide verify again"
+_AGAIN: Final = "run `kvoxide verify` again"
 
 
 class CertificateError(ValueError):
@@ -169,10 +169,12 @@ def _parse(text: bytes, path: Path) -> Certificate:
         content: dict[str, Any] = json.loads(text)
         checksum = content.pop("checksum")
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise CertificateError(f"the certificate {path} was cut or is none; {_AGAIN}") from None
+        raise CertificateError(
+            f"the certificate {path} is incomplete or damaged; {_AGAIN}"
+        ) from None
     if checksum != _checksum(content):
         raise CertificateError(
-            f"the certificate {path} was edited: its checksum does not fit; {_AGAIN}"
+            f"the certificate {path} was edited, because its checksum differs; {_AGAIN}"
         )
     if content.pop("format", None) != FORMAT or content.keys() != _NAMES:
         raise CertificateError(f"the certificate {path} has another format; {_AGAIN}")
@@ -199,8 +201,12 @@ def _no_certificate_for(here: Identity) -> str:
     others = sorted(
         {mismatch for other in _other_certificates() if (mismatch := _first_mismatch(other, here))}
     )
-    found = f"those in {folder()} are for {', '.join(others)}" if others else f"none in {folder()}"
-    return f"there is no certificate for this vLLM ({found}); run kvoxide verify"
+    found = (
+        f"the certificates in {folder()} are for {', '.join(others)}"
+        if others
+        else f"{folder()} has none"
+    )
+    return f"this vLLM has no certificate ({found}); run `kvoxide verify`"
 
 
 def _other_certificates() -> Iterator[Identity]:

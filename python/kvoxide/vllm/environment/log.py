@@ -1,6 +1,11 @@
-"""Where kvoxide says what it does inside vLLM."""
+"""kvoxide's logger inside vLLM, and the messages that several modules log.
 
-from typing import Any
+``docs/reference/log-messages.md`` lists all messages.
+"""
+
+from typing import Any, Final
+
+_CALLER: Final = 2
 
 
 class _LazyLogger:
@@ -14,3 +19,85 @@ class _LazyLogger:
 
 
 logger = _LazyLogger()
+
+
+def log_active(part: str, details: str) -> None:
+    """Log that kvoxide provides ``part`` of a server."""
+    from kvoxide._core import __version__
+
+    logger.info(
+        "kvoxide: active for %s, version %s: %s", part, __version__, details, stacklevel=_CALLER
+    )
+
+
+def log_not_active(part: str, used: str, reason: str) -> None:
+    """Log that ``used`` provides ``part`` of a server, and why kvoxide does not."""
+    logger.warning(
+        "kvoxide: not active for %s; %s is used. Reason: %s. Run `kvoxide doctor` for details.",
+        part,
+        used,
+        reason,
+        stacklevel=_CALLER,
+    )
+
+
+def log_switched(part: str, reason: str, variable: str, remark: str = "") -> None:
+    """Log that vLLM's own code provides ``part`` of a server from now on. ``variable`` is the one
+    that switches kvoxide off for this part."""
+    logger.warning(
+        "kvoxide: switched %s to vLLM's own code, in the same state%s. Reason: kvoxide does not "
+        "support this use by other code: %s. Set %s=off to start with vLLM's own code.",
+        part,
+        remark,
+        reason,
+        variable,
+        stacklevel=_CALLER,
+    )
+
+
+def log_shadow_on(part: str, remark: str) -> None:
+    """Log that kvoxide's code gets the calls of ``part`` of a server too."""
+    from kvoxide._core import __version__
+
+    logger.info(
+        "kvoxide: shadow mode is on for %s, version %s. vLLM decides; kvoxide's answers are "
+        "compared with vLLM's.%s",
+        part,
+        __version__,
+        remark,
+        stacklevel=_CALLER,
+    )
+
+
+def log_shadow_difference(part: str, place: str, answers: tuple[str, str], next_step: str) -> None:
+    """Log the first difference between vLLM's answer and kvoxide's, which ends the shadow mode."""
+    logger.error(
+        "kvoxide: shadow mode found a difference and ended for %s; vLLM continues alone. "
+        "Place: %s. vLLM: %s. kvoxide: %s. %s",
+        part,
+        place,
+        *answers,
+        next_step,
+        stacklevel=_CALLER,
+    )
+
+
+def log_recording_off(folder: object, reason: object) -> None:
+    """Log that the traffic of a server is not recorded, or no longer."""
+    logger.warning(
+        "kvoxide: recording to %s is off; the server continues. Reason: %s. Correct this and "
+        "restart the server to record.",
+        folder,
+        reason,
+        stacklevel=_CALLER,
+    )
+
+
+def log_ignored_priority(reason: str) -> None:
+    """Log that a request asks for a priority that cannot be used. The compiled module calls this
+    once for a server."""
+    logger.warning(
+        "kvoxide: ignoring kvoxide_priority and kvoxide_ttl of a request: %s. Correct the "
+        "client's values. Further invalid values are ignored without a warning.",
+        reason,
+    )

@@ -23,7 +23,7 @@ def takeover_reasons() -> list[str]:
     if reasons := environment_reasons():
         return reasons
     replaced = replacements()
-    return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
+    return [_replaced(replaced)] if replaced else []
 
 
 def host_reasons() -> list[str]:
@@ -44,7 +44,7 @@ def _reasons(recognition: Recognition, paths: Iterable[str]) -> list[str]:
     if not recognition.release.has_host_tier:
         return [_no_host_tier(recognition.release)]
     replaced = replacements(paths)
-    return [f"other code runs than vLLM's: {_shortened(replaced)}"] if replaced else []
+    return [_replaced(replaced)] if replaced else []
 
 
 def environment_reasons() -> list[str]:
@@ -89,22 +89,27 @@ def shadow_reasons() -> list[str]:
     return []
 
 
+def _replaced(replaced: Sequence[str]) -> str:
+    return f"another plugin changed vLLM's code: {_shortened(replaced)}"
+
+
 def _unknown(recognition: Recognition) -> str:
     return (
-        f"the code of vLLM {installed_version()} is not that of a release that kvoxide was written "
-        f"for ({', '.join(RELEASES)}); beside the nearest, {recognition.release.version}: "
-        f"{_shortened(recognition.differences)}"
+        f"vLLM {installed_version()} is not a known release ({', '.join(RELEASES)}); differences "
+        f"from {recognition.release.version}: {_shortened(recognition.differences)}"
     )
 
 
 def _no_host_tier(release: Release) -> str:
     others = ", ".join(other.version for other in RELEASES.values() if other.has_host_tier)
-    return f"kvoxide has no host tier for vLLM {release.version}, only for {others}"
+    return f"kvoxide supports CPU offloading of vLLM {others}, not of {release.version}"
 
 
 def _shortened(differences: Sequence[str]) -> str:
     shown, rest = differences[:2], len(differences) - 2
-    return ", ".join(shown) + (f", and {rest} more (kvoxide doctor lists them)" if rest > 0 else "")
+    return ", ".join(shown) + (
+        f", and {rest} more (`kvoxide doctor` lists all)" if rest > 0 else ""
+    )
 
 
 def compiled_module_problem() -> str | None:

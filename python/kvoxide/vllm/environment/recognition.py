@@ -148,8 +148,8 @@ class InstalledCode:
                 self._parsed[path] = {} if source is None else parts_of(source, ALL_CODE[path])
             except (SyntaxError, ValueError) as error:
                 raise UnreadableSourcesError(
-                    f"kvoxide cannot tell what this vLLM does, because its source "
-                    f"{self.origins[path]} is no Python that can be parsed here: {error}"
+                    f"kvoxide cannot check this vLLM, because this Python cannot parse "
+                    f"{self.origins[path]}: {error}; install a supported vLLM release"
                 ) from None
         return self._parsed[path]
 

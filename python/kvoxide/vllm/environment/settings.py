@@ -245,7 +245,7 @@ def _parse_share(option: str) -> float | None:
 def _parse_accept(environ: Mapping[str, str]) -> bool:
     value = _value(environ, ACCEPT_VARIABLE)
     if value not in (None, "verified"):
-        raise SettingsError(ACCEPT_VARIABLE, environ[ACCEPT_VARIABLE], "unset, or verified")
+        raise SettingsError(ACCEPT_VARIABLE, environ[ACCEPT_VARIABLE], "verified, or unset")
     return value is not None
 
 
@@ -270,8 +270,8 @@ def _parse_interval(environ: Mapping[str, str]) -> int | None:
         raise SettingsError(
             INTERVAL_VARIABLE,
             environ[INTERVAL_VARIABLE],
-            "unset (vLLM's own configuration), 0, a number of tokens that is a multiple of the "
-            f"scheduler's block size, or auto ({AUTO_RETENTION_INTERVAL})",
+            f"unset (vLLM's own configuration), 0, auto ({AUTO_RETENTION_INTERVAL}), or a multiple "
+            "of the scheduler's block size in tokens",
         )
     return int(value)
 

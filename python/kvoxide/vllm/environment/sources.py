@@ -61,6 +61,6 @@ def read_source(origin: str) -> bytes | None:
 
 def _unreadable(origin: str, why: str) -> UnreadableSourcesError:
     return UnreadableSourcesError(
-        f"kvoxide cannot tell what this vLLM does, because its source {origin} cannot be read: "
-        f"{why}; install vLLM as a package with its .py files"
+        f"kvoxide cannot check this vLLM, because its source {origin} cannot be read: {why}; "
+        "install vLLM as a package with its .py files"
     )

@@ -27,7 +27,7 @@ def reasons_against(arguments: Mapping[str, Any]) -> list[str]:
 def _policy_reasons(arguments: Mapping[str, Any]) -> Iterator[str]:
     name = arguments["cache_policy"]
     if name not in _POLICIES:
-        yield f"cache policy {name!r} is not among {', '.join(_POLICIES)}"
+        yield f"cache policy {name!r} is not supported; supported: {', '.join(_POLICIES)}"
         return
     from vllm.v1.kv_offload.cpu.policies.factory import CachePolicyFactory
 
@@ -41,4 +41,4 @@ def _number_reasons(arguments: Mapping[str, Any]) -> Iterator[str]:
     for name in ("num_chunks", "store_threshold", "max_tracker_size"):
         value = arguments[name]
         if type(value) is not int or not 0 <= value <= MAX_CHUNKS:
-            yield f"{name} is {value!r}; kvoxide takes an int from 0 to {MAX_CHUNKS}"
+            yield f"{name} is {value!r}; it must be an int from 0 to {MAX_CHUNKS}"

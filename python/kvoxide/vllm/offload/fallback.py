@@ -15,7 +15,7 @@ from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostRequest, HostTier
 from kvoxide._core import InternalError
-from kvoxide.vllm.environment import logger, recognise_host
+from kvoxide.vllm.environment import log_switched, logger, recognise_host, settings
 
 # Attributes of both managers that are read and set alike.
 _COPIED: Final = (
@@ -77,7 +77,7 @@ def switch_to_vllm(manager: Any, policy: Any, why: str) -> None:
         lists["target_t1_size"] = policy.target_t1_size
         _replace_instance(policy, ARCCachePolicy, lists, capacity)
     _replace_instance(manager, FallbackManager, state, **arguments)
-    logger.warning("kvoxide: %s, so the host tier is vLLM's own from now on", why)
+    log_switched("the CPU offload cache", why, settings.HOST_VARIABLE)
 
 
 def _lru_state(
@@ -176,8 +176,8 @@ class SafeTier:
         if not self._has_failed:
             self._has_failed = True
             logger.error(
-                "kvoxide's host tier is out of use until the server restarts; prompts are computed "
-                "that it had: %s",
+                "kvoxide: the CPU offload cache failed and is disabled until restart. Cached "
+                "prompts will be recomputed. Restart the server and report this error: %s",
                 error,
             )
 

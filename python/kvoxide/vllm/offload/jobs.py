@@ -104,7 +104,11 @@ class TransferJobs(StockScheduler):  # type: ignore[misc]
         if stored is None:
             self._connector_stats.increase_counter(_ConnectorMetricName.ALLOCATION_FAILURE)
             name = state.req.request_id
-            logger.warning("the host tier has no room for chunks of request %s", name)
+            logger.warning(
+                "kvoxide: the CPU offload cache has no free space; chunks of request %s are not "
+                "stored. Raise --kv-offloading-size if this is frequent.",
+                name,
+            )
         elif len(stored.keys):
             job_id = self._generate_job_id()
             jobs[job_id] = self._store_job(job_id, state, offered, stored)

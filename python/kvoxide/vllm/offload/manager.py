@@ -80,8 +80,8 @@ class CPUOffloadingManager(ViewedState):
         where a connector reads the tier."""
         if self._end_transfer is not None:
             raise AttributeError(
-                f"{why}, but kvoxide's connector has the state in Rust; set KVOXIDE_HOST=off to "
-                "have vLLM's"
+                f"kvoxide's offloading connector does not support this use by other code: {why}. "
+                "Set KVOXIDE_HOST=off to use vLLM's own connector"
             )
         switch_to_vllm(self, self._policy, why)
 

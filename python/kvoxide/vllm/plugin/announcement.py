@@ -1,22 +1,22 @@
-"""The line that a server logs at start when kvoxide manages its KV cache."""
+"""Describes the manager of a server in the line that is logged at start."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvoxide._core import KVCacheGroupSpec, __version__
+from kvoxide._core import KVCacheGroupSpec
 from kvoxide.vllm.adapter import group_specs
 from kvoxide.vllm.environment import Settings, accepted_certificate, recognise, releases
 
 
 def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
-    """Return the line for a manager that was constructed with ``arguments`` (vLLM's, by name)."""
+    """Describe a manager that was constructed with ``arguments`` (vLLM's, by name)."""
     config = arguments["kv_cache_config"]
     groups = group_specs(config.kv_cache_groups)
     line = (
-        f"kvoxide {__version__} manages the KV cache: {_describe_groups(groups)}; "
-        f"{config.num_blocks} blocks; {_describe_policy(config, settings)}"
+        f"{_describe_groups(groups)}; {config.num_blocks} blocks; "
+        f"{_describe_policy(config, settings)}"
     )
     if settings.pin_min_drop_size is not None:
         line += "; " + _describe_pinning(
@@ -24,9 +24,9 @@ def describe(arguments: Mapping[str, Any], settings: Settings) -> str:
             pinned_capacity(groups, config.num_blocks, arguments["max_model_len"]),
         )
     if (certificate := accepted_certificate()) is not None:
-        line += f"; verified with {certificate.num_calls} calls, not a known release"
+        line += f"; vLLM is not a known release, but verified with {certificate.num_calls} calls"
     if settings.check_every:
-        line += f"; every invariant is checked after every {settings.check_every} calls"
+        line += f"; all invariants are checked once in {settings.check_every} calls"
     return line
 
 
@@ -69,7 +69,7 @@ def _describe_groups(groups: Sequence[KVCacheGroupSpec]) -> str:
 def _describe_policy(config: Any, settings: Settings) -> str:
     if settings.retention == "adaptive":
         share = settings.protected_share
-        protected = "" if share is None else f", {share:g} of the pool protected"
+        protected = "" if share is None else f", protected share {share:g}"
         return f"adaptive retention{protected} (from the environment)"
     if settings.retention_interval is None:
         interval = config.prefix_cache_retention_interval
@@ -88,7 +88,7 @@ def _described_release() -> str:
 
 def _describe_pinning(min_drop_size: int, capacity: PinnedCapacity) -> str:
     return (
-        f"pinned tier on for drops of {min_drop_size} blocks or more: it can hold "
-        f"{capacity.blocks} blocks, {capacity.tokens} tokens, or {capacity.prefixes} prefixes of "
-        f"{capacity.prefix_tokens} tokens"
+        f"pinned tier on for drops of {min_drop_size} blocks or more; it can hold "
+        f"{capacity.blocks} blocks, which are {capacity.tokens} tokens or {capacity.prefixes} "
+        f"prefixes of {capacity.prefix_tokens} tokens"
     )

@@ -12,7 +12,8 @@ from kvoxide.vllm.environment import (
     UnsupportedError,
     accepted_certificate,
     compiled_module_problem,
-    logger,
+    log_active,
+    log_not_active,
     settings,
     shadow_reasons,
     takeover_reasons,
@@ -41,7 +42,7 @@ def build_manager(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     except _FallBack as error:
         fall_back(error.reasons)
     except Exception as error:
-        fall_back([f"unexpected {type(error).__name__}: {error}"], cause=error)
+        fall_back([f"unexpected {type(error).__name__}: {error}; please report it"], cause=error)
     return object.__new__(stock)
 
 
@@ -52,11 +53,10 @@ def fall_back(
     text = "; ".join(reasons)
     if settings.current_mode() == "require":
         raise UnsupportedError(
-            f"KVOXIDE=require, but kvoxide cannot manage the KV cache: {text}"
+            f"kvoxide cannot manage the KV cache: {text}. KVOXIDE=require forbids vLLM's own "
+            "manager; set KVOXIDE=auto to use it"
         ) from cause
-    logger.warning(
-        "kvoxide stands aside, %s manages the KV cache: %s%s", keeps, text, settings.lost_policies()
-    )
+    log_not_active("the KV cache", keeps, text + settings.lost_policies())
 
 
 class _FallBack(Exception):
@@ -92,7 +92,7 @@ def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     made = constructed(adapter.native_class(), args, kwargs)
     from kvoxide.vllm.plugin.announcement import describe
 
-    logger.info("%s", describe(arguments, wanted))
+    log_active("the KV cache", describe(arguments, wanted))
     return made
 
 
@@ -142,8 +142,8 @@ def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
         covered = ", ".join(certificate.kinds)
         raise _FallBack(
             [
-                f"this vLLM was verified for groups of {covered}, not of {', '.join(uncovered)}; "
-                "run kvoxide verify for longer"
+                f"the certificate of this vLLM covers groups of {covered}, but not of "
+                f"{', '.join(uncovered)}; run `kvoxide verify` with more --seconds"
             ]
         )
 

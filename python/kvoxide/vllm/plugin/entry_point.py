@@ -42,7 +42,7 @@ def register() -> None:
     _check_policies()
     _make_variables_known()
     if not _exists(MANAGER_MODULE):
-        fall_back([f"this vLLM has no module {MANAGER_MODULE}; it is too old or too new"])
+        fall_back([f"this vLLM has no module {MANAGER_MODULE}; install a supported release"])
         return
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)

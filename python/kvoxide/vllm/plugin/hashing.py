@@ -88,7 +88,9 @@ def native_hasher(
         return None
     if not _hash_alike(algorithm, caching_hash_fn):
         logger.warning(
-            "kvoxide leaves block hashes to vLLM's %s: its own differ in this environment",
+            "kvoxide: using vLLM's %s block hashing; kvoxide's hasher returns different hashes in "
+            "this environment. Hits are the same; hashing is slower. Another "
+            "--prefix-caching-hash-algo may be faster.",
             algorithm,
         )
         return None

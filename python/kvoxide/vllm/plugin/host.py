@@ -18,7 +18,8 @@ from kvoxide.vllm.environment import (
     compiled_module_problem,
     connector_reasons,
     host_reasons,
-    logger,
+    log_active,
+    log_not_active,
     settings,
 )
 from kvoxide.vllm.plugin.decision import constructed
@@ -33,17 +34,16 @@ class _FallBack(Exception):
 class ReplacedClass:
     """A class of vLLM's that kvoxide may replace.
 
-    ``construct`` takes the arguments of vLLM's class. It returns kvoxide's instance and the line to
-    log about it. If ``reasons`` speak against it, the logged line says what serves instead
-    (``stays``). With ``KVOXIDE_HOST=require``, the error says what kvoxide cannot do (``aim``).
+    ``part`` is what messages call it, and ``stock`` what they call vLLM's own. ``construct`` takes
+    the arguments of vLLM's class. It returns kvoxide's instance and its description for the log.
     ``shadow`` constructs the instance for ``KVOXIDE_HOST=shadow``, if there is one. It logs for
     itself.
     """
 
     module: str
     name: str
-    aim: str
-    stays: str
+    part: str
+    stock: str
     reasons: Callable[[], list[str]]
     construct: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, str]]
     shadow: Callable[[], Any] | None = None
@@ -72,16 +72,17 @@ class ReplacedClass:
             if not (reasons := self._reasons(wanted)):
                 if is_shadow and self.shadow is not None:
                     return self.shadow()
-                made, line = self.construct(args, kwargs)
+                made, details = self.construct(args, kwargs)
                 if not settings.are_overridden():  # a shadow's tier does not serve
-                    logger.info("%s", line)
+                    log_active(self.part, details)
                 return made
         except (SettingsError, UnsupportedError):
             raise
         except _FallBack as error:
             reasons = list(error.args)
         except Exception as error:
-            reasons, cause = [f"unexpected {type(error).__name__}: {error}"], error
+            reasons = [f"unexpected {type(error).__name__}: {error}; please report it"]
+            cause = error
         if reasons:
             self._fall_back(reasons, cause)
         return object.__new__(stock)
@@ -92,16 +93,17 @@ class ReplacedClass:
         if wanted.host_mode == "shadow":
             return host_reasons() or self.reasons()
         if wanted.mode == "shadow":
-            return ["with KVOXIDE=shadow, vLLM's own classes decide"]
+            return ["KVOXIDE=shadow uses vLLM's own code"]
         return self.reasons()
 
     def _fall_back(self, reasons: Sequence[str], cause: Exception | None) -> None:
         text = "; ".join(reasons)
         if settings.current().host_mode == "require":
             raise UnsupportedError(
-                f"{settings.HOST_VARIABLE}=require, but kvoxide cannot {self.aim}: {text}"
+                f"kvoxide cannot provide {self.part}: {text}. {settings.HOST_VARIABLE}=require "
+                f"forbids {self.stock}; set {settings.HOST_VARIABLE}=auto to use it"
             ) from cause
-        logger.warning("kvoxide stands aside, %s: %s", self.stays, text)
+        log_not_active(self.part, self.stock, text)
 
 
 def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
@@ -117,31 +119,24 @@ def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 
 
 def _describe_tier(arguments: Mapping[str, Any]) -> str:
-    from kvoxide import __version__
-
-    line = (
-        f"kvoxide {__version__} manages the host tier: {arguments['num_chunks']} chunks, "
-        f"{arguments['cache_policy']}"
-    )
+    details = f"{arguments['num_chunks']} chunks; policy {arguments['cache_policy']}"
     if arguments["store_threshold"] >= 2:
-        line += f", stores what was offered {arguments['store_threshold']} times"
-    return line
+        details += f"; a chunk is stored after {arguments['store_threshold']} offers"
+    return details
 
 
 def _construct_connector(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
-    from kvoxide import __version__
     from kvoxide.vllm import offload
 
     made = constructed(offload.connector_class(), args, kwargs)
     is_ours = type(made.manager) is offload.native_class()
-    tier = "its host tier" if is_ours else type(made.manager).__qualname__
-    return made, f"kvoxide {__version__} speeds up the offloading connector over {tier}"
+    manager = "kvoxide's CPU offload cache" if is_ours else type(made.manager).__qualname__
+    return made, f"it uses {manager}"
 
 
 def _construct_simple(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     raise _FallBack(
-        "kvoxide serves OffloadingConnector, which --kv-offloading-size gives without "
-        "VLLM_USE_SIMPLE_KV_OFFLOAD"
+        "kvoxide supports OffloadingConnector alone; unset VLLM_USE_SIMPLE_KV_OFFLOAD to use it"
     )
 
 
@@ -155,16 +150,16 @@ REPLACED_CLASSES: Final = (
     ReplacedClass(
         module="vllm.v1.kv_offload.cpu.manager",
         name="CPUOffloadingManager",
-        aim="manage the host tier",
-        stays="vLLM's own manager manages the host tier",
+        part="the CPU offload cache",
+        stock="vLLM's own manager",
         reasons=host_reasons,
         construct=_construct_tier,
     ),
     ReplacedClass(
         module="vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler",
         name="OffloadingConnectorScheduler",
-        aim="speed up the offloading connector",
-        stays="vLLM's own methods serve the offloading connector",
+        part="the offloading connector",
+        stock="vLLM's own code",
         reasons=connector_reasons,
         construct=_construct_connector,
         shadow=_shadow_connector,
@@ -172,8 +167,8 @@ REPLACED_CLASSES: Final = (
     ReplacedClass(
         module="vllm.v1.simple_kv_offload.manager",
         name="SimpleCPUOffloadScheduler",
-        aim="serve SimpleCPUOffloadConnector",
-        stays="vLLM's own SimpleCPUOffloadConnector serves the host tier",
+        part="the CPU offload cache",
+        stock="vLLM's own SimpleCPUOffloadConnector",
         reasons=list,
         construct=_construct_simple,
     ),

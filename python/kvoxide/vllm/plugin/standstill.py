@@ -83,9 +83,9 @@ class _Watcher:
         if needed > available and request not in self._never_fit:
             self._never_fit.add(request)
             logger.warning(
-                "request %s can never be served to its end: its %d tokens need %d blocks at once, "
-                "and the pool has %d when it is empty; requests behind it may wait for ever too. "
-                "Abort it, or serve with more KV cache memory or a smaller --max-model-len",
+                "kvoxide: request %s can never finish: its %d tokens need %d blocks at once, and "
+                "the pool has %d. Requests after it may wait forever. Abort it, add KV cache "
+                "memory, or lower --max-model-len.",
                 request.request_id,
                 request.num_tokens,
                 needed,
@@ -107,8 +107,8 @@ class _Watcher:
             return
         self._has_warned = True
         logger.warning(
-            "nothing was scheduled and no request ended in %d steps (%.1f s): %s. Abort one of the "
-            "requests that hold blocks, or serve with more KV cache memory",
+            "kvoxide: no request was scheduled or ended in %d steps (%.1f s): %s. Abort a request "
+            "that holds blocks, or add KV cache memory.",
             self._num_idle_steps,
             seconds,
             _describe(self._scheduler, request),
@@ -120,7 +120,11 @@ def _log_errors_of(look: Callable[..., None], *args: Any) -> None:
     try:
         look(*args)
     except Exception as error:
-        logger.debug("kvoxide could not look for a standstill: %r", error)
+        logger.debug(
+            "kvoxide: the check for stuck requests failed: %r. Serving continues. Please report "
+            "this error.",
+            error,
+        )
 
 
 def _waiting_for_blocks(scheduler: Any) -> Iterator[Any]:
@@ -159,8 +163,8 @@ def _describe(scheduler: Any, request: Any) -> str:
     pool = scheduler.kv_cache_manager.block_pool
     needed, free = _num_blocks_needed(scheduler, request, held=True), pool.get_num_free_blocks()
     return (
-        f"request {request.request_id} waits ({request.status.name}) and needs {needed} more "
-        f"blocks for its {request.num_tokens} tokens; {free} of {pool.num_gpu_blocks - 1} are free"
+        f"request {request.request_id} ({request.status.name}) waits for {needed} more blocks for "
+        f"its {request.num_tokens} tokens; {free} of {pool.num_gpu_blocks - 1} blocks are free"
         f"{_describe_holders(scheduler)}"
     )
 
@@ -181,7 +185,7 @@ def _describe_holders(scheduler: Any) -> str:
     of_requests = frozenset[int]().union(*(holder.blocks for holder in holders))
     others = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks() - len(of_requests)
     if others > 0:
-        parts.append(f"{others} are held by no request (a connector, or copies under way)")
+        parts.append(f"a connector or unfinished copies hold {others}")
     return "; " + "; ".join(parts) if parts else ""
 
 

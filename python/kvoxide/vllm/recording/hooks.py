@@ -7,7 +7,12 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, Final
 
-from kvoxide.vllm.environment import compiled_module_problem, logger, settings
+from kvoxide.vllm.environment import (
+    compiled_module_problem,
+    log_recording_off,
+    logger,
+    settings,
+)
 
 _RECORDER: Final = "_kvoxide_recorder"
 
@@ -153,7 +158,7 @@ def _start(scheduler: Any) -> Any:
     if folder is None:
         return None
     if reasons := _reasons(scheduler):
-        logger.warning("kvoxide does not record to %s: %s", folder, "; ".join(reasons))
+        log_recording_off(folder, "; ".join(reasons))
         return None
     from kvoxide.vllm.recording.header import header_of
     from kvoxide.vllm.recording.limit import default_limit
@@ -166,10 +171,10 @@ def _start(scheduler: Any) -> Any:
         recorder = Recorder(folder, header_of(scheduler, time.time()), limit or None)
     except Exception as error:
         reason = error if isinstance(error, OSError | settings.SettingsError) else repr(error)
-        logger.warning("kvoxide does not record to %s: %s", folder, reason)
+        log_recording_off(folder, reason)
         return None
     weakref.finalize(scheduler, recorder.close)
-    logger.info("kvoxide records the requests and steps of this server to %s", folder)
+    logger.info("kvoxide: recording requests and steps to %s.", folder)
     return recorder
 
 
@@ -179,5 +184,5 @@ def _reasons(scheduler: Any) -> list[str]:
     if missing := [name for name in _WRAPPERS if not hasattr(scheduler, name)]:
         return [f"the scheduler of this vLLM has no {', '.join(missing)}"]
     if scheduler.connector is None and not scheduler.cache_config.enable_prefix_caching:
-        return ["prefix caching is off, so that no block has a hash by which it is known"]
+        return ["prefix caching is off, so blocks have no hashes to record"]
     return []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvoxide.recording_format import REQUESTS, STEPS, file_name
-from kvoxide.vllm.environment import logger
+from kvoxide.vllm.environment import log_recording_off, logger
 from kvoxide.vllm.recording.files import GzipFiles
 from kvoxide.vllm.recording.header import header_line
 from kvoxide.vllm.recording.limit import SizeLimit, file_bytes
@@ -219,7 +219,7 @@ class Recorder:
 
     def _write_all(self) -> None:
         if max(len(self._events), len(self._steps)) > MAX_WAITING:
-            raise OSError(f"more than {MAX_WAITING} lines wait to be written")
+            raise OSError(f"more than {MAX_WAITING} lines wait to be written; the disk is too slow")
         for member in _members(self._event_lines()):
             self._write_requests(member)
         steps = (self._steps.popleft() for _ in range(len(self._steps)))
@@ -260,8 +260,8 @@ class Recorder:
     def _keep_limit(self) -> None:
         if self._limit.apply(*self._files.values()):
             logger.warning(
-                "kvoxide: the recording in %s has reached its limit of %d bytes, so its oldest "
-                "files are deleted from now on; set KVOXIDE_RECORD_LIMIT for another limit",
+                "kvoxide: the recording in %s reached its limit of %d bytes. Its oldest files are "
+                "deleted from now on. Set KVOXIDE_RECORD_LIMIT to change the limit.",
                 self._folder,
                 self._limit_bytes,
             )
@@ -270,9 +270,7 @@ class Recorder:
         was_on, self._is_on = self._is_on, False
         if was_on:
             reason = error if isinstance(error, OSError) else repr(error)
-            logger.warning(
-                "kvoxide stops recording to %s, serving goes on: %s", self._folder, reason
-            )
+            log_recording_off(self._folder, reason)
             # A full disk may have room for a few more bytes.
             with suppress(Exception):
                 self._files[REQUESTS].write(end_line("failed", str(reason)))

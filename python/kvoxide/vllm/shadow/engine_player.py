@@ -112,7 +112,7 @@ def _release_of(configuration: Mapping[str, Json]) -> Release:
     release = releases.RELEASES.get(configuration.get("release", configuration["vllm"]))
     if release is None:
         raise RecordingError(
-            f"recorded with vLLM {configuration['vllm']}; this kvoxide knows "
+            f"the file was recorded with vLLM {configuration['vllm']}; this kvoxide supports "
             f"{', '.join(releases.RELEASES)}"
         )
     return release

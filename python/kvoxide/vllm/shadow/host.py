@@ -22,9 +22,15 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import _C
 from vllm.v1.kv_offload.base import LoadStoreSpec
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 
-from kvoxide._core import InternalError, __version__
+from kvoxide._core import InternalError
 from kvoxide.vllm import offload
-from kvoxide.vllm.environment import Settings, logger, settings
+from kvoxide.vllm.environment import (
+    Settings,
+    log_not_active,
+    log_shadow_difference,
+    log_shadow_on,
+    settings,
+)
 from kvoxide.vllm.shadow.description import describe_event, exception_name, is_event, shortened
 from kvoxide.vllm.shadow.step import raised
 
@@ -46,9 +52,11 @@ class ShadowConnectorScheduler(StockScheduler):  # type: ignore[misc]
         try:
             self.shadow = HostShadow(self.manager, args, kwargs)
         except Exception as error:
-            logger.warning("kvoxide shadow: not started, vLLM's connector runs alone: %r", error)
+            log_not_active(
+                "shadow mode of the offloading connector", "vLLM's own connector", repr(error)
+            )
         else:
-            logger.info("kvoxide %s shadows the offloading connector and its tier", __version__)
+            log_shadow_on("the offloading connector and the CPU offload cache", "")
 
     def _compare(self, name: str, outcome: Any, args: Sequence[Any], kwargs: Any) -> None:
         if self.shadow is None:
@@ -63,10 +71,11 @@ class ShadowConnectorScheduler(StockScheduler):  # type: ignore[misc]
             return
         num_calls, self.shadow = self.shadow.num_calls, None
         what, stock, native = difference
-        logger.error(
-            "kvoxide shadow: first difference of the host tier, in call %d, %s: %s: vLLM %s, "
-            "kvoxide %s. Serving goes on with vLLM's connector alone.",
-            *(num_calls, name, what, shortened(stock), shortened(native)),
+        log_shadow_difference(
+            "the offloading connector",
+            f"call {num_calls}, {name}: {what}",
+            (shortened(stock), shortened(native)),
+            "Please report this line.",
         )
 
     def _compare_when_read(self, compare: Callable[[Any], None], told: Iterator[Any]) -> Any:
@@ -107,7 +116,10 @@ class HostShadow:
         arguments and has not been called yet. Raises ``ValueError`` if the manager is not vLLM's
         own."""
         if type(manager) is not StockManager:
-            raise ValueError(f"the tier is {type(manager).__qualname__}, not vLLM's own on the CPU")
+            raise ValueError(
+                f"the offload manager is {type(manager).__qualname__}, not vLLM's "
+                "CPUOffloadingManager"
+            )
         bound = inspect.signature(StockScheduler.__init__).bind(None, *args, **kwargs)
         spec = bound.arguments["spec"] = copy(bound.arguments["spec"])
         spec._manager = None  # the shadow keeps its own manager
@@ -129,7 +141,7 @@ class HostShadow:
         )
         if found is None and self.num_calls % self._check_every == 0:
             sides = self._manager, self.native.manager
-            found = first_difference("state of the tier after it", *map(state_of, sides))
+            found = first_difference("state of the tier afterwards", *map(state_of, sides))
         return found
 
     def _outcome(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -43,7 +43,9 @@ class Recording:
         except RecordingError:
             raise
         except DAMAGE as error:
-            raise RecordingError(f"{path} is not a kvoxide shadow recording: {error!r}") from None
+            raise RecordingError(
+                f"{path} is not a file of KVOXIDE=shadow, or is damaged: {error!r}"
+            ) from None
         return recording
 
     def _check(self) -> None:
@@ -56,7 +58,7 @@ class Recording:
         for call in self.calls:
             role, _, name = call["call"].partition(".")
             if role not in _ROLES or not name.isidentifier() or name.startswith("_"):
-                raise RecordingError(f"{call['call']!r} is no call of a scheduler or a connector")
+                raise RecordingError(f"{call['call']!r} is not a scheduler's or connector's call")
             call["arguments"].items()
             call["outcome"]
         int(self.dropped_calls)

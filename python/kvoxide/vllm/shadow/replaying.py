@@ -49,14 +49,14 @@ def replay(recording: Recording, make: Make) -> Finding | None:
     """
     if recording.dropped_calls:
         raise RecordingError(
-            f"the first {recording.dropped_calls} calls are not in the file, so it cannot be "
-            "played; set KVOXIDE_SHADOW_CALLS higher and record again"
+            f"the file lacks the first {recording.dropped_calls} calls, so it cannot be played; "
+            "increase KVOXIDE_SHADOW_CALLS and record again"
         )
     with settings.using(Settings("shadow")):
         try:
             player = make(recording)
         except (KeyError, TypeError) as error:
-            raise RecordingError(f"its configuration is damaged: {error!r}") from error
+            raise RecordingError(f"the configuration in the file is damaged: {error!r}") from error
     for index, call in enumerate(recording.calls):
         try:
             outcome = player.play(call)
@@ -121,7 +121,7 @@ class Player:
             return value
         (kind, content), *_ = value.items()
         if kind not in _KINDS:
-            raise ValueError(f"{kind!r} is no kind of argument")
+            raise ValueError(f"{kind!r} is not a kind of argument")
         return getattr(self, f"_{kind}")(content)
 
     def _hash(self, content: str) -> bytes:

@@ -7,14 +7,20 @@ replays. From then on only vLLM's manager runs.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, Final
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager as StockManager
 
-from kvoxide._core import __version__
 from kvoxide.vllm import adapter
-from kvoxide.vllm.environment import Settings, logger, recognise, settings, takeover_reasons
+from kvoxide.vllm.environment import (
+    Settings,
+    log_not_active,
+    log_shadow_difference,
+    log_shadow_on,
+    recognise,
+    settings,
+    takeover_reasons,
+)
 from kvoxide.vllm.shadow.configuration import configuration_of
 from kvoxide.vllm.shadow.description import Json, shortened
 from kvoxide.vllm.shadow.recorder import Recorder
@@ -40,7 +46,7 @@ class ShadowManager(StockManager):  # type: ignore[misc]
         try:
             self.shadow = Shadow(self, adapter.bound_arguments(args, kwargs))
         except Exception as error:
-            logger.warning("kvoxide shadow: not started, vLLM's manager runs alone: %r", error)
+            log_not_active("shadow mode of the KV cache", "vLLM's own manager", repr(error))
 
     def stop_shadow(self) -> None:
         """Drop the shadow. vLLM's manager continues as if there had been none."""
@@ -98,12 +104,7 @@ class Shadow:
         self._depth = 0
         self._watch(stock.block_pool, "block_pool")
         self._watch(stock.coordinator, "coordinator")
-        logger.info(
-            "kvoxide %s shadows vLLM's KV cache manager%s%s",
-            __version__,
-            settings.lost_policies(),
-            _remark(),
-        )
+        log_shadow_on("the KV cache", settings.lost_policies() + _remark())
 
     def _watch(self, target: Any, role: str) -> None:
         for name in watched_methods(type(target)):
@@ -148,17 +149,15 @@ class Shadow:
 
     def _report(self, difference: Json) -> None:
         try:
-            path: Path | str = self.recorder.write(difference)
+            path = self.recorder.write(difference)
+            next_step = f"To show the call, run: kvoxide shadow {path}"
         except OSError as error:
-            path = f"FILE (it could not be written: {error})"
-        logger.error(
-            "kvoxide shadow: first difference, in the %s of %s: vLLM %s, kvoxide %s. Show it with: "
-            "kvoxide shadow %s  Serving goes on with vLLM's manager alone.",
-            difference["what"],
-            shortened(difference["call"]),
-            shortened(difference["vllm"]),
-            shortened(difference["kvoxide"]),
-            path,
+            next_step = f"The calls could not be written: {error}. Please report this line."
+        log_shadow_difference(
+            "the KV cache",
+            f"{difference['what']} of {shortened(difference['call'])}",
+            (shortened(difference["vllm"]), shortened(difference["kvoxide"])),
+            next_step,
         )
 
 
@@ -168,7 +167,8 @@ def _remark() -> str:
     reasons = "; ".join(takeover_reasons())
     rules = recognise().release.version
     return (
-        f", with the rules of vLLM {rules}; differences are to be expected: {reasons}"
+        f" kvoxide follows the rules of vLLM {rules}, so differences are expected. Reason: "
+        f"{reasons}."
         if reasons
         else ""
     )

@@ -72,7 +72,9 @@ impl VllmBlockIds {
             for (at, &group) in groups.iter().enumerate() {
                 let list = PendingList::of(&of_groups.get_item(group)?, blocks_per_chunk)?;
                 let end = match &ends {
-                    Some(ends) => *ends.get(at).ok_or_else(|| PyIndexError::new_err("no end"))?,
+                    Some(ends) => *ends.get(at).ok_or_else(|| {
+                        PyIndexError::new_err("a request has fewer ends than groups")
+                    })?,
                     None => list.block_ids.len(),
                 };
                 list.forget(self, end)?;

@@ -137,7 +137,7 @@ impl<'py> LoadedKeys<'py> {
                 Ok(part)
             }
             _ => Err(pyo3::exceptions::PyTypeError::new_err(
-                "the keys of a request are in Rust for some groups and in a list for others",
+                "the key lists of a request must all be kvoxide's or all be Python lists",
             )),
         }
     }

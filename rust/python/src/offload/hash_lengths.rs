@@ -61,7 +61,8 @@ impl HashLengths {
             Self::Longest => "32",
             Self::Shorter => "fewer than 32",
         });
-        let message = format!("a block hash has {given} bytes; this tier's hashes have {expected}");
+        let message =
+            format!("a block hash has {given} bytes; the hashes in this tier have {expected}");
         Err(hash_error(py, message))
     }
 

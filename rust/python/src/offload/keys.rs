@@ -210,7 +210,7 @@ fn position(value: &Bound<'_, PyAny>) -> PyResult<u32> {
         or_raised(error, py, || {
             let given = value.repr().map_or_else(|_| "?".into(), |given| given.to_string());
             let message = format!(
-                "the position of a key is {given}; it is the number of tokens at the key's end"
+                "the position of a key is {given}; it must be the number of tokens up to the key's end"
             );
             request_error(py, message)
         })

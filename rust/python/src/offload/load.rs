@@ -103,7 +103,8 @@ impl GroupLoad {
         }
         let first = table.first_to_fill(num_computed / size..end, is_sync)?;
         let num_chunks = num_cached.div_ceil(group.tokens_per_chunk);
-        let num_blocks = end.checked_sub(first).ok_or_else(|| PyIndexError::new_err("no block"))?;
+        let num_blocks =
+            end.checked_sub(first).ok_or_else(|| PyIndexError::new_err("a load has no block"))?;
         let most = group.sliding_window_size_in_chunks.map(|window| window * blocks_per_chunk + 1);
         if most.is_some_and(|most| num_blocks > most) || num_keys < num_chunks {
             return Ok(None);

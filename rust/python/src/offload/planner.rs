@@ -43,10 +43,12 @@ impl OffloadPlanner {
         let is_empty =
             |group: &OffloadGroup| group.tokens_per_block == 0 || group.tokens_per_chunk == 0;
         if blocks_per_chunk == 0 || align_size == Some(0) || groups.iter().any(is_empty) {
-            return Err(PyValueError::new_err("a chunk, a block or an alignment has no token"));
+            return Err(PyValueError::new_err(
+                "a chunk, a block and an alignment need at least one token",
+            ));
         }
         if let Some(at) = order.iter().find(|&&at| at >= groups.len()) {
-            let message = format!("group {at} is looked up; there are {}", groups.len());
+            let message = format!("cannot look up group {at}; there are {} groups", groups.len());
             return Err(PyValueError::new_err(message));
         }
         let is_full = |at: &&usize| groups[**at].sliding_window_size_in_chunks.is_none();
@@ -86,7 +88,7 @@ impl OffloadPlanner {
     /// `notes_loading`.
     #[pyo3(signature = (keys, blocks, num_computed, num_cached, is_sync, request=None,
         notes_loading=false))]
-    #[expect(clippy::too_many_arguments, reason = "what vLLM's hook knows")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of vLLM's hook")]
     fn load<'py>(
         &self,
         py: Python<'py>,
@@ -149,7 +151,7 @@ impl OffloadPlanner {
         offers: Vec<Offer<'py>>,
     ) -> PyResult<Option<StorePlan>> {
         let Some(first) = offers.first() else {
-            return Err(PyValueError::new_err("a connector without groups stores nothing"));
+            return Err(PyValueError::new_err("a connector needs at least one group to store"));
         };
         let mut wanted = ChunkKeys::empty_of(first.keys.get().of_request(py));
         for Offer { keys, block_ids, start, end, mask } in &offers {
@@ -214,7 +216,7 @@ impl OffloadPlanner {
 impl OffloadPlanner {
     fn tier<'a>(&'a self, py: Python<'a>) -> PyResult<&'a PyHostTier> {
         let tier = self.tier.as_ref().map(|tier| tier.bind(py).get());
-        tier.ok_or_else(|| PyValueError::new_err("the connector's manager is not kvoxide's"))
+        tier.ok_or_else(|| PyValueError::new_err("the connector's manager must be kvoxide's"))
     }
 
     fn check_num_groups(&self, num: usize) -> PyResult<()> {
@@ -222,7 +224,8 @@ impl OffloadPlanner {
         if num == expected {
             return Ok(());
         }
-        let message = format!("there are keys of {num} groups; the connector has {expected}");
+        let message =
+            format!("keys of {num} groups were given; the connector has {expected} groups");
         Err(PyValueError::new_err(message))
     }
 

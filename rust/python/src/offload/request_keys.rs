@@ -94,7 +94,8 @@ impl RequestKeys {
         let mut made = Self { groups: Vec::new(), columns: Vec::new(), hash_lengths: None };
         for (id, hashes_per_chunk, tokens_per_chunk) in groups {
             if hashes_per_chunk == 0 || tokens_per_chunk == 0 {
-                let message = format!("a chunk of group {id} has no hash or no token");
+                let message =
+                    format!("a chunk of group {id} needs at least one hash and one token");
                 return Err(PyValueError::new_err(message));
             }
             let is_its = |column: &Column| column.hashes_per_chunk == hashes_per_chunk;
@@ -275,7 +276,7 @@ impl ChunkKeys {
     #[staticmethod]
     fn joined(parts: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let Some(first) = parts.first() else {
-            return Err(PyValueError::new_err("keys are joined of at least one part"));
+            return Err(PyValueError::new_err("at least one part is needed to join keys"));
         };
         if !parts.iter().all(|part| part.keys.is(&first.keys)) {
             return Err(PyValueError::new_err("keys of different requests cannot be joined"));
@@ -342,7 +343,7 @@ impl ChunkKeys {
         let mut firsts = vec![0; tables.len()];
         for Run { group, places } in &self.runs {
             let table = tables.get(*group).filter(|table| table.len() >= places.end);
-            let table = table.ok_or_else(|| PyIndexError::new_err("a chunk without a block"))?;
+            let table = table.ok_or_else(|| PyIndexError::new_err("a chunk has no block"))?;
             let ids = table.get_slice(places.start, places.end);
             if blocks[*group].is_empty() {
                 (firsts[*group], blocks[*group]) = (places.start, ids);

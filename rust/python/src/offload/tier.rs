@@ -361,6 +361,6 @@ fn named<T: Copy>(
 ) -> PyResult<(&'static str, T)> {
     choices.iter().find(|(known, _)| *known == name).copied().ok_or_else(|| {
         let names: Vec<_> = choices.iter().map(|(known, _)| format!("'{known}'")).collect();
-        config_error(py, format!("{what} is '{name}'; it can be one of {}", names.join(", ")))
+        config_error(py, format!("{what} is '{name}'; it must be one of {}", names.join(", ")))
     })
 }

@@ -242,7 +242,7 @@ impl VllmBlock {
         self.cell().edit(block_hash.py(), "set_block_hash", |state| {
             if state.core.pool().blocks().is_cached(self.view.id) {
                 return Err(PyAssertionError::new_err(format!(
-                    "block {} has a hash already; reset it first",
+                    "block {} already has a hash; call reset_hash first",
                     self.view.id
                 )));
             }

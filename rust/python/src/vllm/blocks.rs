@@ -151,9 +151,7 @@ impl VllmBlocks {
             return self.unhashed_in_vllm(py, group.iter());
         }
         self.lists.unhashed_of_one(py, || {
-            PyAssertionError::new_err(
-                "get_unhashed_block_ids is for models with one KV cache group",
-            )
+            PyAssertionError::new_err("get_unhashed_block_ids works with one KV cache group only")
         })
     }
 

@@ -43,7 +43,7 @@ impl Engine {
     /// Returns the Python object of the block pool, if it still exists.
     pub(super) fn facade<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facade = self.facade.get(py).and_then(|facade| facade.bind(py).upgrade());
-        facade.ok_or_else(|| block_error(py, "the block pool of this block is gone"))
+        facade.ok_or_else(|| block_error(py, "the block pool of this block no longer exists"))
     }
 
     /// Returns whether vLLM's own objects replaced this engine.
@@ -93,7 +93,7 @@ impl Engine {
             self.facade(py)?.call_method1("_replace_for_block", (name,))?;
         }
         object(&self.block_objects)
-            .ok_or_else(|| block_error(py, "the block pool of this block is gone"))
+            .ok_or_else(|| block_error(py, "the block pool of this block no longer exists"))
     }
 
     /// Calls a method of the class of the manager that replaced this engine.
@@ -106,8 +106,8 @@ impl Engine {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = name.py();
         let manager = self.successor.get(py).and_then(|manager| manager.bind(py).upgrade());
-        let manager =
-            manager.ok_or_else(|| block_error(py, "the manager of this method is gone"))?;
+        let manager = manager
+            .ok_or_else(|| block_error(py, "the manager of this method no longer exists"))?;
         let method = manager.get_type().getattr(name)?;
         let args = std::iter::once(manager).chain(args).collect::<Vec<_>>();
         method.call(PyTuple::new(py, args)?, kwargs)
@@ -126,6 +126,6 @@ impl Engine {
         let facade = PyWeakrefReference::new(pool)?.unbind();
         self.facade
             .set(pool.py(), facade)
-            .map_err(|_| block_error(pool.py(), "this manager has a block pool already"))
+            .map_err(|_| block_error(pool.py(), "this manager already has a block pool"))
     }
 }

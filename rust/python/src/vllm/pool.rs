@@ -151,7 +151,9 @@ impl VllmManager {
     fn unpin_blocks(&self, blocks: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = self.engine.ids_of(blocks)?;
         if ids.contains(&NULL_BLOCK) {
-            return Err(PyAssertionError::new_err("the null block is not held and not unpinned"));
+            return Err(PyAssertionError::new_err(
+                "the null block cannot be unpinned; remove it from the list",
+            ));
         }
         self.engine.cell.change(blocks.py(), "unpin_blocks", |state| {
             let unpinned = state.core.release_blocks_to_back(&ids);

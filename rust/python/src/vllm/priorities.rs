@@ -45,17 +45,10 @@ impl PriorityReader {
         if std::mem::replace(&mut self.has_warned, true) {
             return;
         }
-        let message = format!(
-            "kvoxide ignores {PRIORITY} and {TTL} of a request ({}); of further requests too, \
-             without another warning",
-            error.value(py)
-        );
-        let log = || {
-            let logger = py.import("kvoxide.vllm.environment.log")?.getattr("logger")?;
-            logger.call_method1("warning", ("%s", message))
-        };
         // Serving continues even if the warning cannot be logged.
-        let _ = log();
+        let _ = py.import("kvoxide.vllm.environment.log").and_then(|log| {
+            log.call_method1("log_ignored_priority", (error.value(py).to_string(),))
+        });
     }
 
     /// Passes the time to the core if some block has a time to live.
@@ -79,18 +72,21 @@ fn priority_of(request: &Bound<'_, PyAny>) -> PyResult<Option<RetentionPriority>
         return Ok(None);
     }
     let default = i64::from(RetentionPriority::DEFAULT_PRIORITY);
-    let priority = priority.map_or(Ok(default), |value| number(PRIORITY, &value))?;
-    let ttl = ttl.map(|value| number(TTL, &value)).transpose()?;
+    let priority = priority
+        .map_or(Ok(default), |value| number(PRIORITY, &value, "an integer from 0 to 100"))?;
+    let ttl = ttl.map(|value| number(TTL, &value, "a number of seconds")).transpose()?;
     RetentionPriority::new(priority, ttl).map(Some).into_vllm(py)
 }
 
-fn number<'py, T: FromPyObjectOwned<'py>>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {
+fn number<'py, T: FromPyObjectOwned<'py>>(
+    name: &str,
+    value: &Bound<'py, PyAny>,
+    expected: &str,
+) -> PyResult<T> {
     let refused = || {
         let shown = value.repr().map_or_else(|_| "?".into(), |shown| shown.to_string());
         let shown: String = shown.chars().take(80).collect();
-        pyo3::exceptions::PyValueError::new_err(format!(
-            "{name} is {shown}, which is no number it can be"
-        ))
+        pyo3::exceptions::PyValueError::new_err(format!("{name} is {shown}; it must be {expected}"))
     };
     if value.is_instance_of::<PyBool>() {
         return Err(refused());

@@ -42,7 +42,7 @@ impl VllmManager {
             let pool = state.core.pool_mut();
             if !isize::try_from(n).is_ok_and(|n| n <= pool.num_free_blocks()) {
                 return Err(PyAssertionError::new_err(format!(
-                    "{n} blocks are to be taken from the free queue, which has {}",
+                    "cannot take {n} blocks from the free queue; it has {}",
                     pool.num_free_blocks()
                 )));
             }

@@ -191,7 +191,7 @@ impl<'a, 'py> PyHashes<'a, 'py> {
         if read.len() == n as usize {
             return Ok(read);
         }
-        let message = format!("a slice of {n} block hashes has {}", read.len());
+        let message = format!("a slice of {n} block hashes returned {}", read.len());
         Err(hash_error(slice.py(), message))
     }
 

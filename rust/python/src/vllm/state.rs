@@ -62,7 +62,7 @@ impl CheckedState for VllmState {
         self.changes.add();
         if self.needs_update() {
             Python::attach(|py| self.update_synced(py)).map_err(|error| {
-                format!("what others look at could not be brought up to date ({error})")
+                format!("the objects that other code reads could not be updated ({error})")
             })?;
         }
         match self.check_every {
@@ -105,7 +105,7 @@ impl WithCore for VllmState {
         let num_named = self.requests.values().filter(|known| self.core.knows(known.id)).count();
         match self.core.num_requests() {
             held if held == num_named => Ok(()),
-            held => Err(format!("{held} requests hold blocks, {num_named} of them have a name")),
+            held => Err(format!("{held} requests hold blocks, but only {num_named} have a name")),
         }
     }
 
@@ -164,7 +164,7 @@ impl VllmState {
             return Ok(());
         }
         self.check().map_err(|broken| {
-            format!("after call {} ({call}) an invariant was broken: {broken}", self.num_calls)
+            format!("call {} ({call}) broke an invariant: {broken}", self.num_calls)
         })
     }
 
@@ -313,6 +313,6 @@ fn check_written_table(core: &mut Manager, request: RequestId) -> PyResult<()> {
         return Ok(());
     }
     kvoxide_core::check_direct_writes(core, request).map_err(|broken| {
-        PyAssertionError::new_err(format!("what was written to a block table cannot be: {broken}"))
+        PyAssertionError::new_err(format!("other code wrote an invalid block table: {broken}"))
     })
 }

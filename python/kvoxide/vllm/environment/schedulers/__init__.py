@@ -62,12 +62,16 @@ def _reasons(cls: type) -> Iterator[str]:
     source = _source_of(cls)
     if cls in _WITHOUT_MANAGER or _is_known(source):
         return
-    whose = f"the scheduler class {cls.__module__}.{cls.__qualname__}"
+    name = f"{cls.__module__}.{cls.__qualname__}"
     uses = _uses(source, cls.__qualname__)
     if uses is not None:
-        yield from (f"{whose} {use}, which kvoxide's manager does not serve" for use in uses)
+        for use in uses:
+            yield f"the scheduler class {name} {use}, which kvoxide does not support"
     elif named := names_in_code(cls):
-        yield f"{whose} has no source that can be read, and its code names {', '.join(named)}"
+        yield (
+            f"the scheduler class {name} has no readable source, and its code uses "
+            f"{', '.join(named)}"
+        )
 
 
 def _source_of(cls: type) -> str:

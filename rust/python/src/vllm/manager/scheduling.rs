@@ -271,7 +271,7 @@ fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
         return Ok(());
     }
     Err(Error::OutOfRange(format!(
-        "new_computed_blocks has {given} groups; this manager has {expected}"
+        "new_computed_blocks has {given} groups; it must have {expected}"
     )))
 }
 

@@ -310,7 +310,7 @@ class Settle(OfRequest):
         num_accepted = min(self.num_accepted_tokens, step.num_draft_tokens)
         world.coverage.seen["draft tokens rejected"] += step.num_draft_tokens - num_accepted
         world.coverage.seen["output of a preempted step"] += step.is_stale
-        world.coverage.seen["output with steps in flight behind it"] += bool(model.steps)
+        world.coverage.seen["output while later steps are in flight"] += bool(model.steps)
         if not step.is_stale:
             model.num_output_placeholders -= 1 + step.num_draft_tokens
             model.num_computed_tokens -= step.num_draft_tokens - num_accepted

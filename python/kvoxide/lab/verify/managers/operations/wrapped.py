@@ -9,7 +9,7 @@ from kvoxide.lab.verify.managers.world import World
 def _check(world: World, after: str) -> None:
     world.check_state(after)
     if world.are_both_vllms_own:
-        world.call_inside("what groups remember", lambda d: d.remembered())
+        world.call_inside("memory of the groups", lambda d: d.remembered())
 
 
 @dataclass(frozen=True)
