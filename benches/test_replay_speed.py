@@ -1,7 +1,7 @@
 """Measures how fast traces play: ``python -m pytest benches/test_replay_speed.py``.
 
-The Mooncake trace is read from ``$KVOXIDE_TRACE`` (see docs/explain/speed.md). Without it,
-its test is skipped.
+The Mooncake trace is read from ``$KVOXIDE_TRACE`` (see docs/how-to/measure-speed.md). Without
+it, its test is skipped.
 """
 
 import os

@@ -66,7 +66,7 @@ proof() {
 docs() {
     build tools
     build_site
-    run_pytest tests/package/api/test_{docs,style}.py tests/package/test_site.py
+    run_pytest tests/package/docs tests/package/api/test_{docs,style}.py tests/package/test_site.py
 }
 
 speed() {
@@ -234,7 +234,7 @@ build_site() {
 measure_docs() {
     build tools
     build_site
-    run_pytest tests/package/api/test_{docs,style}.py tests/package/test_site.py
+    run_pytest tests/package/docs tests/package/api/test_{docs,style}.py tests/package/test_site.py
 }
 
 speed() {
@@ -253,7 +253,7 @@ count_instructions() {
 compare_docs() {
     build tools
     build_site
-    run_pytest tests/package/api/test_{docs,style}.py tests/package/test_site.py
+    run_pytest tests/package/docs tests/package/api/test_{docs,style}.py tests/package/test_site.py
 }
 
 speed() {

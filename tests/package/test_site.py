@@ -50,9 +50,11 @@ def test_docstrings_become_markdown(text: str, expected: str) -> None:
         ('<link rel="stylesheet" href="https://cdn.org/a.css">', 1),
         ('<link rel="canonical" href="https://kvoxide.org/a.html">', 0),
         ('<a href="https://kvoxide.org">kvoxide</a>', 0),
-        ("<p>Two things:\n- one\n- two</p>", 2),
-        ("<p>| a | b |\n|---|---|</p>", 2),
-        ("<pre><code>\n- one\n</code></pre>", 0),
+        ('<a href="https://github.com/kvoxide" data-md-component="source">kvoxide</a>', 1),
+        ("<article>\n<p>Two things:\n- one\n- two</p>\n</article>", 2),
+        ("<article>\n<p>| a | b |\n|---|---|</p>\n</article>", 2),
+        ("<article><pre><code>\n- one\n</code></pre></article>", 0),
+        ("<nav>\n1. Install\n</nav>", 0),
     ],
 )
 def test_problems_of_a_page_are_found(output: str, expected: int) -> None:

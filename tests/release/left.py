@@ -16,7 +16,7 @@ ENVIRONMENT = ROOT / "python/kvoxide/vllm/environment"
 FINGERPRINTS = Path(fingerprints.__file__).parent
 PAGES = (
     ROOT / "README.md",
-    DOCS / "reference/vllm.md",
+    DOCS / "reference/compatibility.md",
     DOCS / "explain/sameness.md",
     ROOT / "CHANGELOG.md",
 )

@@ -248,7 +248,7 @@ def _known_code(found: Mapping[str, Any]) -> Check:
 
 
 _OTHER_RELEASE: Final = (
-    "install a supported vLLM release (docs/reference/vllm.md) or a newer kvoxide. Or run "
+    "install a supported vLLM release (docs/reference/compatibility.md) or a newer kvoxide. Or run "
     "`kvoxide verify` to compare behaviour; set KVOXIDE_ACCEPT=verified to trust its result. "
     "KVOXIDE=shadow compares while serving"
 )

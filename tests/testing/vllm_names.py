@@ -1,0 +1,23 @@
+"""Options and variables of vLLM that the docs name. tests/vllm looks for each in vLLM itself."""
+
+from typing import Final
+
+OPTIONS: Final = {
+    "--enable-prompt-tokens-details",
+    "--gpu-memory-utilization",
+    "--kv-cache-memory-bytes",
+    "--kv-offloading-size",
+    "--kv-transfer-config",
+    "--max-model-len",
+    "--prefix-cache-retention-interval",
+    "--prefix-caching-hash-algo",
+    "--prefix-match-unit",
+    "--scheduler-cls",
+    "--shutdown-timeout",
+}
+VARIABLES: Final = {
+    "VLLM_LOGGING_LEVEL",
+    "VLLM_PLUGINS",
+    "VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY",
+    "VLLM_USE_SIMPLE_KV_OFFLOAD",
+}

@@ -1,0 +1,43 @@
+"""Tests that options and variables of vLLM that the docs name exist, and that the examples of
+``kvoxide doctor`` have the output that the pages show."""
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.testing import console, vllm_names
+from tests.testing import doc_pages as pages
+from tests.testing.doc_pages import Fence
+
+EXAMPLES = [
+    fence
+    for page in pages.PRESENT
+    for fence in pages.fences(page)
+    if fence.language == "console" and "kvoxide doctor" in fence.text
+]
+
+
+@cache
+def source_of_vllm() -> str:
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent
+    places = (folder / "envs.py", *folder.glob("engine/*.py"), *folder.glob("config/*.py"))
+    others = folder.glob("entrypoints/**/cli_args.py")
+    return "\n".join(path.read_text(encoding="utf-8") for path in (*places, *others))
+
+
+def test_options_and_variables_of_vllm_exist() -> None:
+    text = source_of_vllm()
+    fields = {option: option.removeprefix("--").replace("-", "_") for option in vllm_names.OPTIONS}
+    unknown = {option for option, field in fields.items() if f'{option}"' not in text}
+    assert {option for option in unknown if f"{fields[option]}:" not in text} == set()
+    assert {name for name in vllm_names.VARIABLES if f'"{name}"' not in text} == set()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[each.name for each in EXAMPLES])
+def test_examples_of_doctor_show_its_output(example: Fence, tmp_path: Path) -> None:
+    console.assert_shown(example, console.run(example, tmp_path))
