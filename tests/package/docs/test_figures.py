@@ -1,6 +1,7 @@
 """Tests that figures in pages are the figures of the records and of the code that they name."""
 
 import re
+import tomllib
 
 import pytest
 from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE, Policy, Trace
@@ -8,7 +9,7 @@ from kvoxide.lab.replay.input import parse_policy
 from kvoxide.vllm.environment import settings
 from kvoxide.vllm.shadow.recorder import DEFAULT_MAX_CALLS
 
-from tests.testing.doc_pages import spans
+from tests.testing.doc_pages import PRESENT, spans
 from tests.testing.paths import DOCS, ROOT
 
 PERFORMANCE = DOCS / "explain/performance.md"
@@ -97,3 +98,12 @@ def test_the_releases_of_the_page_of_compatibility_are_the_supported_ones() -> N
     )
     assert [title.split(" | ") for title in titles] == [list(RELEASES)] * 2
     assert spans(page)
+
+
+def test_versions_of_rust_and_python_are_the_ones_of_the_manifests() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PRESENT)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]
+    assert set(re.findall(r"\bRust (\d+\.\d+)", text)) == {cargo["package"]["rust-version"]}
+    pythons = set(re.findall(r"\bC?Python (\d\.\d+) (?:or|and) later", text))
+    assert {f">={python}" for python in pythons} == {project["requires-python"]}
