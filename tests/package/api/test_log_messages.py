@@ -60,10 +60,10 @@ def test_each_reason_of_the_page_is_in_the_code() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_other_pages_quote_messages_as_the_code_logs_them(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    quoted = re.findall(r"^(?:\S+ )*?(kvoxide: .+)$", "\n".join(_fenced(text)), re.MULTILINE)
+    quoted = re.findall(r"^ *(?:\S+ )*?(kvoxide: .+)$", "\n".join(_fenced(text)), re.MULTILINE)
     patterns = [log_messages.pattern(each.text) for each in MESSAGES]
     assert [line for line in quoted if not any(known.fullmatch(line) for known in patterns)] == []
 
 
 def _fenced(text: str) -> list[str]:
-    return re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^ *```\w*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
