@@ -38,40 +38,40 @@ _Blocks = TypeVar("_Blocks")
 __version__: str
 
 class KvoxideError(Exception):
-    """Base class of every error that kvoxide raises on purpose."""
+    """Is the base class of all errors that kvoxide raises for an input or a call."""
 
 class ConfigError(KvoxideError, ValueError):
-    """A group, policy or manager was described with values that cannot work."""
+    """Says that a value for a group, policy, manager or replay is not valid."""
 
 class UnsupportedGroupError(ConfigError):
-    """The KV cache group is of a kind that kvoxide does not manage."""
+    """Says that kvoxide does not manage this kind of KV cache group."""
 
 class RequestError(KvoxideError, ValueError):
-    """A request, or an argument about one, does not fit the manager's state."""
+    """Says that a request, or an argument about it, does not fit the manager's state."""
 
 class UnknownRequestError(RequestError, KeyError):
-    """The manager has no blocks for this request id: it never saw the id, or already freed it."""
+    """Says that the manager has no blocks for a request id: it is unknown, or already freed."""
 
 class DuplicateRequestError(RequestError):
-    """Another live request has this request id."""
+    """Says that another live request has this request id."""
 
 class BlockHashError(KvoxideError, ValueError):
-    """Block hashes have the wrong length, or there are too few for the requested length."""
+    """Says that block hashes have a wrong length, or are too few for the requested tokens."""
 
 class BlockError(KvoxideError, ValueError):
-    """A block id outside the pool, or a block in a state that forbids the call."""
+    """Says that a block id is outside the pool, or that the state of a block forbids the call."""
 
 class BusyError(KvoxideError, RuntimeError):
-    """The manager or the tier is in the middle of another call. The other call comes from another
-    thread, or its own Python code (such as an attribute of a request) made this call. Nothing was
-    changed."""
+    """Says that the manager or the tier is in the middle of another call, in another thread or in
+    Python code that the other call runs (such as an attribute of a request). Nothing was changed.
+    """
 
 class InternalError(KvoxideError, AssertionError):
-    """The engine found its own state broken. Please report it."""
+    """Says that the engine found an error in its own state. Please report it."""
 
 class PoisonedError(InternalError):
-    """The manager refuses this call and every further one, because its state can no longer be
-    trusted. The message says what happened. Please report it."""
+    """Says that the manager refuses this and every later call, because its state can no longer be
+    trusted. The message has the cause. Please report it."""
 
 class GroupSizes(TypedDict, total=False):
     """Sizes that only some kinds of groups have. They are in tokens unless they count blocks. None
@@ -964,17 +964,17 @@ class Trace:
     @staticmethod
     def describe_formats() -> list[tuple[str, str, str, str, bool]]:
         """Return for each format its name, a description, how a file of it is recognised, an
-        example, and whether it is played. Other formats are recognised and refused with a
+        example, and whether it can be replayed. Other formats are recognised and refused with a
         reason."""
     def read_columns(self, names: list[str]) -> list[str]:
-        """Return the columns of a table that are read. Raises :class:`TraceError` for a table of no
-        known format; the message suggests ``--columns``."""
+        """Return the columns of a table that are read. Raises :class:`TraceError` for a table of an
+        unknown format; its message suggests ``--columns``."""
     @property
     def format(self) -> str | None:
         """The format of the lines, once it is known."""
     @property
     def notes(self) -> list[str]:
-        """Notes on lines that are played differently from what a user may expect."""
+        """Notes on lines that are replayed differently from what a user may expect."""
     def find_format(self, lines: list[bytes]) -> bool:
         """Infer the format from the first lines, unless it is known. Return whether each line is
         read on its own; otherwise the file is one JSON value."""

@@ -8,7 +8,9 @@ try:
     import click
     import rich  # noqa: F401
 except ModuleNotFoundError as error:
-    raise SystemExit(f"kvoxide: {error.name} is missing; pip install 'kvoxide[cli]'") from None
+    raise SystemExit(
+        f"kvoxide: the package {error.name} is not installed; run: pip install 'kvoxide[cli]'"
+    ) from None
 
 SECTIONS = {
     "For a vLLM server": {

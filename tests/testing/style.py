@@ -27,6 +27,11 @@ MAX_WORDS: Final = 20
 _OUTSIDE: Final = ("docs/lab/", "docs/STYLE.md", "tests/testing/style.py")
 _DOCUMENTED: Final = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _CODE: Final = re.compile(r"^```.*?^```|``[^`]*``|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+_RUST_TOKEN: Final = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>\#*)".*?"(?P=hashes)|'(?:[^'\\\n]|\\[^'\n]+|\\')'"""
+    r"""|(?P<reason>reason\s*=\s*)?b?"(?P<text>(?:[^"\\]|\\.)*)\"""",
+    re.DOTALL,
+)
 
 
 def counts(folder: str = "") -> dict[str, Counter[str]]:
@@ -75,14 +80,17 @@ def pages(folder: str) -> list[str]:
 
 def faults(message: str) -> list[str]:
     """Return which rules for messages a text breaks."""
-    sentences = re.split(r"(?<=[.!?;:])\s+", _CODE.sub("x", message).removeprefix("kvoxide: "))
+    text = _CODE.sub("x", message).removeprefix("kvoxide: ")
+    sentences = re.split(r"(?<=[.!?;:])\s+", text)
     found = [
         name
         for name, pattern in PATTERNS.items()
         # A message may begin with a small letter.
         if any(pattern.search(sentence[:1].upper() + sentence[1:]) for sentence in sentences)
     ]
-    too_long = [sentence for sentence in sentences if len(sentence.split()) > MAX_WORDS]
+    # A semicolon joins sentences that are counted as one.
+    whole = re.split(r"(?<=[.!?:])\s+|(?:\n\s*)+", text)
+    too_long = [sentence for sentence in whole if len(sentence.split()) > MAX_WORDS]
     return found + [f"more than {MAX_WORDS} words in a sentence" for _ in too_long]
 
 
@@ -123,24 +131,39 @@ def _strings_of_python(source: str) -> Iterator[tuple[int, str]]:
                 str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values
             )
             yield node.lineno, "".join(parts)
+        elif isinstance(node, ast.FunctionDef) and _is_command(node):
+            yield node.lineno, ast.get_docstring(node) or ""
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the strings inside ``node`` that are no messages of their own: docstrings, and the
-    parts of a string."""
+    """Yield the strings inside ``node`` that are no messages of their own: docstrings, patterns,
+    lists of names, and the parts of a string."""
     if isinstance(node, ast.JoinedStr):
         yield from (part for part in node.values if isinstance(part, ast.Constant))
         specs = (part.format_spec for part in node.values if isinstance(part, ast.FormattedValue))
         yield from (spec for spec in specs if spec is not None)
     elif isinstance(node, ast.Expr):
         yield node.value
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile":
+        yield from ast.walk(node)
+    elif isinstance(node, ast.Attribute) and node.attr == "split":
+        yield node.value
+
+
+def _is_command(function: ast.FunctionDef) -> bool:
+    """Return whether ``--help`` shows the docstring of a function."""
+    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
+    return any(re.search(r"\b(command|group)\(", decorator) for decorator in decorators)
 
 
 def _strings_of_rust(source: str) -> Iterator[tuple[int, str]]:
-    code = re.sub(r"^\s*//.*$", "", source, flags=re.MULTILINE)
-    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"', code, re.DOTALL):
-        text = re.sub(r"\\\n\s*", "", found[1])
-        yield code[: found.start()].count("\n") + 1, re.sub(r"\{[^{}]*\}", "x", text)
+    """Strings in comments, in modules of tests and in the reasons of lints are left out, and so
+    are raw strings."""
+    code = re.split(r"^#\[cfg\(test\)\]\nmod \w+ \{", source, maxsplit=1, flags=re.MULTILINE)[0]
+    for found in _RUST_TOKEN.finditer(code):
+        if found["text"] is not None and not found["reason"]:
+            text = re.sub(r"\\\n\s*", "", found["text"]).replace("\\n", "\n")
+            yield code[: found.start()].count("\n") + 1, re.sub(r"\{[^{}]*\}", "x", text)
 
 
 def _of_rust(source: str) -> Iterator[tuple[str, str]]:

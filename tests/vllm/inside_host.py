@@ -151,10 +151,10 @@ def test_what_vllm_asserts_is_an_assertion_here_that_changes_nothing() -> None:
     manager, context = Stock(8), ReqContext("a")
     with pytest.raises(AssertionError, match="has no ready chunk"):
         manager.prepare_load(keys(1), context)
-    with pytest.raises(AssertionError, match="has no load that could end"):
+    with pytest.raises(AssertionError, match="has no load to complete"):
         manager.complete_load(keys(1), context)
     manager.on_request_finished(context)
-    with pytest.raises(AssertionError, match="the request ended"):
+    with pytest.raises(AssertionError, match="the request has ended"):
         manager.prepare_store(keys(1), context)
     assert manager.tier.get_chunks() == {}
 

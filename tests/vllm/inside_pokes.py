@@ -228,7 +228,7 @@ def test_a_state_that_was_given_a_hash_refuses_the_step_and_nothing_changes() ->
     state = manager.get_blocks(request.request_id).blocks[1][0]
     state.set_block_hash(b"h" * 32 + bytes([0, 0, 0, 1]), ROW)
     before = manager.engine.state_digest()
-    with pytest.raises(AssertionError, match="the state at position 0 is cached already"):
+    with pytest.raises(AssertionError, match="the state at position 0 is already cached"):
         manager.allocate_slots(request, ROW)
     assert manager.engine.state_digest() == before
     state.reset_hash()

@@ -243,7 +243,7 @@ def test_the_oldest_files_go_at_the_limit(
     assert 0 < len(lines(folder)) < 150
     (warning,) = warnings
     assert "reached its limit of 6000 bytes" in warning
-    assert any("beginning is missing" in note for note in read_notes(folder))
+    assert any("beginning of the recording is missing" in note for note in read_notes(folder))
     assert hit_tokens(folder) > 0
 
 

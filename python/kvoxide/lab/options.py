@@ -17,6 +17,11 @@ MAX_INTEGER: Final = 2**31 - 1
 positive = click.IntRange(min=1, max=MAX_INTEGER)
 
 
+def exclusive(*options: str) -> click.UsageError:
+    """Return the error for options that cannot be used together."""
+    return click.UsageError(f"{' and '.join(options)} cannot be used together; give one of them")
+
+
 def gathered(name: str, kind: type) -> Callable[[Command], Command]:
     """Give the command one argument in the place of several: ``name``, a dataclass of this kind,
     made of the parameters that its fields name."""

@@ -33,7 +33,7 @@ pub enum Error {
     )]
     UnknownRequest(String),
     /// Another live request has the same id.
-    #[error("another live request has the id '{0}'; free that one first or choose another id")]
+    #[error("another live request has the id '{0}'; free that request first or use another id")]
     DuplicateRequest(String),
     /// Block hashes have a wrong length or number.
     #[error("{0}")]

@@ -81,8 +81,8 @@ fn require_gil(py: Python<'_>) -> PyResult<()> {
     let is_enabled = py.import("sys")?.getattr_opt("_is_gil_enabled")?;
     match is_enabled.map(|is_enabled| is_enabled.call0()?.is_truthy()).transpose()? {
         Some(false) => Err(PyImportError::new_err(
-            "kvoxide needs the GIL, which this Python runs without; allow it (unset PYTHON_GIL, no \
-             -X gil=0) or use a build of Python that has it",
+            "this Python runs without the GIL, which kvoxide needs. Unset PYTHON_GIL and omit -X \
+             gil=0, or use a build of Python with the GIL",
         )),
         _ => Ok(()),
     }

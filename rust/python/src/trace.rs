@@ -201,7 +201,8 @@ impl PyTrace {
         let most = u64::MAX as f64 / 1e9 / 2.0;
         if let Some((seconds, _)) = steps.iter().find(|(seconds, _)| !(0.0..most).contains(seconds))
         {
-            let message = format!("a step takes {seconds} s; it must be a number of at least 0");
+            let message =
+                format!("a step cannot take {seconds} s; the time must be a number of at least 0");
             return Err(to_py(py, &Error::Config(message)));
         }
         let durations = steps.into_iter().map(|(seconds, running)| StepDuration {
@@ -255,7 +256,9 @@ fn reader(
     columns: Option<BTreeMap<String, String>>,
 ) -> Result<Reader, String> {
     let reader = match (format, columns) {
-        (Some(_), Some(_)) => return Err("format and columns exclude each other".into()),
+        (Some(_), Some(_)) => {
+            return Err("format and columns cannot be used together; give one of them".into());
+        }
         (None, None) => Reader::default(),
         (None, Some(columns)) => {
             Reader::of_columns(columns.into_iter().collect()).map_err(|error| error.to_string())?

@@ -25,9 +25,7 @@ pub enum Refused {
         reason: String,
     },
     /// The bytes have another kind or version.
-    #[error(
-        "the bytes are a {found} of kvoxide {version}; a {kind} of kvoxide {VERSION} is expected"
-    )]
+    #[error("the bytes are a {found} of kvoxide {version}; expected a {kind} of kvoxide {VERSION}")]
     Foreign {
         /// The expected kind.
         kind: &'static str,
@@ -73,14 +71,14 @@ pub fn unpack<T: DeserializeOwned>(kind: &'static str, bytes: &[u8]) -> Result<T
 /// Returns the bytes after the mark and the hash, if the hash matches them.
 fn intact(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let Some(marked) = bytes.strip_prefix(MARK) else {
-        return Err("they do not begin as such bytes do");
+        return Err("they do not begin with the mark of kvoxide");
     };
     let Some((hash, content)) = marked.split_first_chunk::<HASH_LEN>() else {
         return Err("they end too early");
     };
     match xxh3_64(content) == u64::from_le_bytes(*hash) {
         true => Ok(content),
-        false => Err("they are not as they were made"),
+        false => Err("checksum mismatch"),
     }
 }
 
@@ -124,6 +122,6 @@ mod tests {
         assert!(refused.starts_with("the bytes are a report of kvoxide "), "{refused}");
         let bytes = pack(KIND, &1_u64).expect("a number");
         let refused = unpack::<u8>(KIND, &[&bytes[..], &[0]].concat()).expect_err("longer");
-        assert!(refused.to_string().contains("they are not as they were made"), "{refused}");
+        assert!(refused.to_string().contains("checksum mismatch"), "{refused}");
     }
 }

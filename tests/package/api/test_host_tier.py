@@ -175,7 +175,7 @@ def test_a_request_that_started_ends_once() -> None:
     assert store(tier, [1], silent) == [0]
     tier.start_request(request)
     tier.finish_request(request)
-    with pytest.raises(RequestError, match="the request ended"):
+    with pytest.raises(RequestError, match="the request has ended"):
         tier.prepare_store(request, keys([2]))
 
 

@@ -159,7 +159,7 @@ def test_without_adaptive_retention_it_is_refused() -> None:
     manager = make_manager()
     request = make_request(manager, "a", own(1), retention=Retention(priority=80))
     assert manager.get_computed_blocks(request)[1] == 0
-    with pytest.raises(RequestError, match="only adaptive retention takes"):
+    with pytest.raises(RequestError, match="needs adaptive retention"):
         manager.allocate_slots(request, 16)
     assert manager.usage == 0.0
 
@@ -181,5 +181,5 @@ def test_the_share_is_part_of_the_policy() -> None:
     assert repr(half) == "Policy(retention='adaptive', protected_share=0.5)"
     assert half != Policy(retention="adaptive")
     assert Policy(retention="adaptive", protected_share=0.25) == Policy(retention="adaptive")
-    with pytest.raises(ConfigError, match="protected_share goes with adaptive retention"):
+    with pytest.raises(ConfigError, match="protected_share needs adaptive retention"):
         Policy(protected_share=0.5)

@@ -142,4 +142,4 @@ def test_python_without_the_gil_is_refused(enabled: bool) -> None:
         assert done.stdout == "KVCacheManager\n"
     else:
         assert "ImportError" in done.stderr
-        assert "kvoxide needs the GIL, which this Python runs without" in done.stderr
+        assert "this Python runs without the GIL, which kvoxide needs" in done.stderr

@@ -68,7 +68,7 @@ def test_alone_gives_times_of_every_layout(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     result = bench(*SMALL, "--alone", "--json", path)
     assert result.exit_code == 0, result.output
-    assert "no vLLM (left out, as asked): times only" in result.stdout
+    assert "vLLM is not measured: left out by --alone" in result.stdout
     assert "vLLM µs" not in result.stdout
     rows = rows_in(path)
     require_every_row(rows, list(LAYOUTS))
@@ -83,7 +83,7 @@ def test_beside_vllm_gives_ratios(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     result = bench(*SMALL, "--layout", "dsv4", "--json", path)
     assert result.exit_code == 0, result.output
-    assert f"and vLLM {vllm.version};" in result.stdout
+    assert f"; vLLM {vllm.version};" in result.stdout
     rows = rows_in(path)
     require_every_row(rows, ["dsv4"])
     for row in rows:
@@ -94,7 +94,7 @@ def test_without_vllm_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_vllm", lambda: UsableVllm(None, "it is not installed"))
     result = bench(*SMALL, "--layout", "full")
     assert result.exit_code == 0, result.output
-    assert "no vLLM (it is not installed): times only" in result.stdout
+    assert "vLLM is not measured: it is not installed" in result.stdout
 
 
 def test_no_vllm_is_not_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_one_file_for_two_results_is_refused(tmp_path: Path) -> None:
         pytest.skip("matplotlib is not installed")
     result = bench("--json", path, "--plot", path)
     assert result.exit_code == 1
-    assert "is named twice" in result.output
+    assert "is named for two results" in result.output
 
 
 def test_a_wrong_policy_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,20 +58,20 @@ def test_the_configuration_counts_before_what_is_beside_it(tmp_path: Path) -> No
     made = plan_model(tmp_path)
     assert made.block_bytes == WHOLE
     assert made.notes == (
-        "hf_quant_config.json has a KV cache in fp8; vLLM reads quantization_config alone",
+        "hf_quant_config.json has a KV cache in fp8; vLLM reads only quantization_config",
     )
 
 
 def test_what_says_nothing_that_vllm_reads_is_told(tmp_path: Path) -> None:
     write(write(tmp_path, LLAMA), {"quantization": model_opt()["quantization"]}, BESIDE)
     (note,) = plan_model(tmp_path).notes
-    assert note == "vLLM knows no quantization in hf_quant_config.json: nothing of it counts"
+    assert note == "vLLM knows no quantization in hf_quant_config.json and ignores the file"
 
 
 def test_files_that_contradict_each_other(tmp_path: Path) -> None:
     config = {**LLAMA, "quantization_config": MODEL_OPT | {"kv_cache_quant_algo": "NVFP4"}}
     write(write(tmp_path, config), model_opt(), BESIDE)
-    with pytest.raises(ConfigError, match=r"in nvfp4, hf_quant_config.json beside it in fp8"):
+    with pytest.raises(ConfigError, match=r"in nvfp4, but hf_quant_config.json has one in fp8"):
         plan_model(tmp_path)
 
 
@@ -101,13 +101,13 @@ def test_a_cache_in_nvfp4_has_half_a_byte_for_an_element_and_a_byte_for_sixteen(
     made = plan_model(write(tmp_path, {**LLAMA, "head_dim": 128, **quantized}))
     assert (made.cache_dtype, made.block_bytes) == ("nvfp4", 4 * 16 * 2 * 2 * (64 + 8))
     seeing = {"architectures": ["Qwen3VLForConditionalGeneration"], "head_dim": 128}
-    with pytest.raises(ConfigError, match="known here for text models"):
+    with pytest.raises(ConfigError, match="only for text models"):
         plan_model(write(tmp_path, {**LLAMA, **seeing, **quantized}))
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"{", "is not JSON"), (b"[]", "holds no JSON object"), (b"\xff", "is not JSON")],
+    [(b"{", "is not JSON"), (b"[]", "is not a JSON object"), (b"\xff", "is not JSON")],
 )
 def test_a_damaged_file_beside(tmp_path: Path, content: bytes, problem: str) -> None:
     (write(tmp_path, LLAMA) / BESIDE).write_bytes(content)
@@ -167,7 +167,9 @@ def test_a_configuration_that_names_no_class_is_known_by_its_type(
 def test_without_vllm_one_kind_of_gpu_is_known(tmp_path: Path) -> None:
     write(tmp_path, LLAMA)
     assert plan_model(tmp_path, Deployment(gpu="h20")) is not None
-    with pytest.raises(ConfigError, match="--gpu is b200; without vLLM, blocks are known for h100"):
+    with pytest.raises(
+        ConfigError, match="--gpu is b200; without vLLM, kvoxide knows block sizes only for h100"
+    ):
         plan_model(tmp_path, Deployment(gpu="b200"))
-    with pytest.raises(ConfigError, match="the GPU 'tpu' is unknown; known are a100"):
+    with pytest.raises(ConfigError, match="the GPU 'tpu' is unknown; it can be a100"):
         Deployment(gpu="tpu")

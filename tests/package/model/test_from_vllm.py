@@ -165,8 +165,8 @@ def test_a_vllm_that_cannot_be_asked(
     assert made.block_bytes == plan(tmp_path / "again", LLAMA).block_bytes
     (note,) = made.notes
     assert note == (
-        "vLLM cannot load the model on this machine: ImportError: libcuda. kvoxide answers instead,"
-        f" as vLLM {RELEASE} would on a Hopper GPU"
+        "vLLM cannot load the model on this machine: ImportError: libcuda."
+        f" kvoxide used its own rules for vLLM {RELEASE} on a Hopper GPU"
     )
     new = write(tmp_path / "new", NEW)
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_a_vllm_that_cannot_be_asked(
 def test_files_are_checked_before_vllm_reads_them(tmp_path: Path, asked: Asked) -> None:
     folder = write(tmp_path / "new", NEW)
     (folder / "generation_config.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"generation_config.json holds no JSON object"):
+    with pytest.raises(ConfigError, match=r"generation_config.json is not a JSON object"):
         read_model(folder, ask=True)
     assert not asked.questions
 
@@ -211,9 +211,9 @@ def test_a_replay_says_who_answered(tmp_path: Path, asked: Asked) -> None:
     arguments: list[str | Path] = ["replay", trace, "--model", folder, "--memory", "1MiB"]
     output = succeed(*arguments, "--ask-vllm", "--gpu", "H100", "--json", path).output
     assert "KV cache in bfloat16; on a NVIDIA H100 80GB HBM3; as vLLM 0.99.0 answers" in output
-    assert "vLLM 0.99.0 switches prefix caching off for this model" in output
+    assert "vLLM 0.99.0 disables prefix caching for this model" in output
     assert "groups full:32,swa-mla:32:100:uncached; prefix caching off" in output
     model = json.loads(path.read_bytes())["settings"]["model"]
     assert (model["asked"], model["hit_tokens"], model["gpu"]) == ("vLLM 0.99.0", None, "h100")
     refused = kvoxide(*arguments, "--no-ask-vllm")
-    assert "NewForCausalLM, which is unknown here" in refused.output
+    assert "does not know the model class NewForCausalLM" in refused.output

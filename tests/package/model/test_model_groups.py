@@ -37,7 +37,7 @@ def test_an_unknown_class_has_no_groups(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     read = read_model_groups(tmp_path, ask=False)
     assert (read.groups, read.hit_tokens) == ((), None)
-    assert "NewForCausalLM, which is unknown here" in read.notes[0]
+    assert "does not know the model class NewForCausalLM" in read.notes[0]
 
 
 @pytest.mark.parametrize("name", ["LlamaForCausalLMEagle3", "Eagle3DraftModel", "DeepSeekMTPModel"])

@@ -105,7 +105,9 @@ def test_the_last_memory_that_is_too_small(tmp_path: Path) -> None:
 def test_a_state_for_each_request_that_runs(tmp_path: Path) -> None:
     made = plan(tmp_path, QWEN_NEXT, max_num_seqs=100)
     assert made.num_blocks(100 * made.block_bytes) == 100
-    refusal = r"max_num_seqs \(100\) exceeds available Mamba cache blocks \(99\); --concurrency 99"
+    refusal = (
+        r"max_num_seqs \(100\) exceeds available Mamba cache blocks \(99\); use --concurrency 99"
+    )
     with pytest.raises(ConfigError, match=refusal):
         made.num_blocks(100 * made.block_bytes - 1)
     with pytest.raises(ConfigError, match=refusal):

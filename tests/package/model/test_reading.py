@@ -201,7 +201,7 @@ def test_an_original_length_that_is_no_number_is_named(
         config = {**LLAMA, field: {"rope_type": kind, "factor": 4.0, name: value}}
         with pytest.raises(ConfigError) as refused:
             plan(tmp_path, config)
-        says = f"config.json: {name} of {field} is {value!r}; vLLM reads a number of tokens above 0"
+        says = f"config.json: {name} of {field} is {value!r}; it must be a number of tokens above 0"
         assert says in str(refused.value)
 
 
@@ -231,7 +231,9 @@ def test_modelopt_scheme_counts_in_the_outer_configuration_only(tmp_path: Path) 
     made = plan(tmp_path / "inside", inside)
     assert (made.cache_dtype, made.block_bytes) == ("bfloat16", 4 * 8192)
     (note,) = made.notes
-    assert note.startswith("text_config has a KV cache in fp8; vLLM reads ModelOpt's scheme from")
+    assert note.startswith(
+        "text_config has a KV cache in fp8; vLLM reads ModelOpt's scheme only from"
+    )
     outside = {**MISTRAL_3, "text_config": TEXT, "quantization_config": SCHEME}
     assert plan(tmp_path / "outside", outside).block_bytes == 4 * 4096
 
@@ -250,7 +252,7 @@ def test_code_in_the_folder_is_not_executed(tmp_path: Path) -> None:
     made = plan_model(tmp_path)
     assert made.block_bytes == 4 * 8192
     (note,) = made.notes
-    assert "own configuration code is not executed" in note
+    assert "does not execute the model's own configuration code" in note
     assert note.endswith("layer_types, sliding_window")
 
 
@@ -272,7 +274,7 @@ def test_name_on_a_hub_that_is_a_folder_here(tmp_path: Path) -> None:
 
 
 def test_unknown_class_names_similar_ones(tmp_path: Path) -> None:
-    with pytest.raises(UnknownModelError, match="similar names that are known: LlamaForCausalLM"):
+    with pytest.raises(UnknownModelError, match="similar names that it knows: LlamaForCausalLM"):
         plan(tmp_path, of_class("LlamasForCausalLM", "llama"))
 
 
@@ -321,7 +323,7 @@ def test_a_folder_of_sentence_transformers_is_planned_for_embeddings(
     config = {**LLAMA, "dtype": "float32"}
     made = plan(tmp_path, config)
     assert (made.dtype, made.deployment.async_scheduling) == ("float16", False)
-    assert "vLLM serves a folder whose modules.json names a pooling" in made.notes[0]
+    assert "because modules.json names a pooling" in made.notes[0]
     assert made.prefix_caching is caches
     assert plan(tmp_path, config, prefix_caching=True).prefix_caching
     assert not plan(tmp_path, config, prefix_caching=False).prefix_caching
@@ -346,11 +348,13 @@ def test_an_encoder_switches_prefix_caching_off_or_is_refused(tmp_path: Path) ->
     made = plan(tmp_path, config)
     assert (made.prefix_caching, made.hit_tokens) == (False, 0)
     (note,) = made.notes
-    assert "is_encoder_decoder is true. vLLM switches prefix caching off by default" in note
+    assert (
+        "is_encoder_decoder is true. vLLM disables prefix caching for this model by default" in note
+    )
     wanted = plan(tmp_path, config, prefix_caching=True)
     assert (wanted.prefix_caching, wanted.hit_tokens) == (True, 16)
     assert plan(tmp_path, config, prefix_caching=False).notes == ()
-    with pytest.raises(ConfigError, match="refuses a max_model_len 1,024 above 512 batched tokens"):
+    with pytest.raises(ConfigError, match="refuses max_model_len 1,024 above 512 batched tokens"):
         plan(tmp_path, config, max_batched_tokens=512)
 
 
@@ -362,7 +366,7 @@ def test_an_unknown_precision_is_named_the_same_without_torch(tmp_path: Path) ->
         "try: kvoxide.lab.model.plan_model(sys.argv[1])\n"
         "except kvoxide.ConfigError as error: print(error)"
     )
-    assert "dtype is 'bf16', which is no precision of PyTorch such as" in run(code, tmp_path)
+    assert "dtype is 'bf16', which PyTorch does not have" in run(code, tmp_path)
 
 
 def test_transformers_is_imported_when_a_model_is_read(tmp_path: Path) -> None:
@@ -385,4 +389,4 @@ def test_without_transformers_the_error_names_the_extra(tmp_path: Path) -> None:
         "try: kvoxide.lab.model.plan_model(sys.argv[1])\n"
         "except kvoxide.ConfigError as error: print(error)"
     )
-    assert "It needs Transformers: pip install 'kvoxide[cli]'" in run(code, tmp_path)
+    assert "it needs Transformers, run: pip install 'kvoxide[cli]'" in run(code, tmp_path)

@@ -40,7 +40,7 @@ def test_the_cheapest_is_told_with_its_margins(trace: str) -> None:
     rows = [row.split() for row in output.splitlines() if row.startswith((" yes", " no"))]
     assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
     assert rows[0][:5] == ["yes", "2", "6", "GiB", "2"]
-    assert "cheapest: 2 instances behind prefix, 6 GiB on each GPU, " in output
+    assert "cheapest: 2 instances with router prefix, 6 GiB on each GPU, " in output
     assert "18 combinations, " in output
 
 
@@ -98,7 +98,7 @@ def test_targets_that_nothing_meets_end_with_how_far_the_best_was(
     result = kvoxide("plan", trace, *MODEL, *target, "--instances", "1,2", "--json", path)
     assert result.exit_code == 1
     (error,) = [row for row in result.output.splitlines() if row.startswith("Error: ")]
-    assert "no combination meets all targets; the closest is 2 instances behind " in error
+    assert "no combination meets all targets; the closest is 2 instances with router " in error
     assert ": ttft_p50 is " in error
     assert error.endswith("% above its limit")
     record = json.loads(path.read_bytes())
@@ -111,7 +111,7 @@ def test_memory_that_is_too_small_is_named(tmp_path: Path, trace: str) -> None:
     assert "1 GiB is left out: 1.00 GiB hold 455 blocks of" in output
     refused = kvoxide("plan", trace, *MODEL[:-1], "1GiB", *arguments)
     assert refused.exit_code == 1
-    assert "one request of max_model_len 8,192 needs" in refused.output
+    assert "One request of max_model_len 8,192 needs" in refused.output
 
 
 def test_memory_with_too_few_states_is_left_out_by_name(tmp_path: Path, trace: str) -> None:
@@ -139,7 +139,7 @@ def test_requests_that_never_fit_are_no_success(tmp_path: Path) -> None:
     arguments = ["--target", "throughput>1", "--instances", "1", "--arrivals", "full"]
     result = kvoxide("plan", long, *MODEL, *arguments)
     assert result.exit_code == 1
-    assert "1 requests never fit its pool" in result.output
+    assert "1 requests are too large for its pool" in result.output
     assert "rejected" in result.output
 
 

@@ -63,7 +63,7 @@ def test_a_plan_with_a_bad_fit_cannot_tell(tmp_path: Path) -> None:
     code, output, record = planned(tmp_path, 0.9, "--target", "ttft_p99<60s")
     assert code == 3
     assert "cannot tell whether a combination meets all targets" in output
-    assert "too large to tell whether targets of time are met" in output
+    assert "targets of time cannot be judged" in output
     assert record["settings"]["relative_error_of_times"] > 0.25
     verdict = record["verdicts"][0]
     assert verdict["is_met"] is None
@@ -74,7 +74,7 @@ def test_a_plan_with_a_bad_fit_cannot_tell(tmp_path: Path) -> None:
 def test_a_plan_with_a_fair_fit_takes_its_error_off(tmp_path: Path) -> None:
     code, output, record = planned(tmp_path, 0.1, "--target", "ttft_p99<60s")
     assert code == 0
-    assert "margins of times are less this median error" in output
+    assert "this median error is subtracted from the margins of times" in output
     figure = record["verdicts"][0]["figures"]["ttft_p99"]
     error = record["settings"]["relative_error_of_times"]
     assert 0 < error < 0.25
@@ -95,7 +95,10 @@ def test_the_recorded_block_size_is_used(tmp_path: Path) -> None:
     model = ("--model", QWEN, "--memory", "10GiB", "--instances", "1", "--json", path)
     command = ("plan", tmp_path / "r", *model, "--target", "hit_share>0.1%")
     done = kvoxide(*command)
-    assert "blocks of 64 tokens are used as on the recorded server, not 16" in done.stderr
+    assert (
+        "blocks of 64 tokens are used as on the recorded server; vLLM would choose 16"
+        in done.stderr
+    )
     assert json.loads(path.read_text())["settings"]["model"]["block_size"] == 64
     given = kvoxide(*command, "--block-size", "32")
     assert "as on the recorded server" not in given.stderr

@@ -10,7 +10,7 @@ from tests.testing.pages import replay_page
 from tests.testing.paths import ROOT
 from tests.testing.traces import kvoxide, line, mooncake_line, replay_json, succeed, write_trace
 
-ABSENT = "answers do not come back in this trace: without output_hash_ids"
+ABSENT = "no answer comes back in this trace: without output_hash_ids"
 FIRST = {"input_length": 20, "output_length": 30, "hash_ids": [0, 1]}
 # The id of tokens 16 to 31, which the first prompt ends in, is another one here.
 SECOND = {"input_length": 70, "output_length": 1, "hash_ids": [0, 7, 8, 9, 10]}
@@ -49,7 +49,7 @@ def test_a_trace_without_answers_says_so_once(chat: str, command: tuple[str | Pa
     name, *options = command
     (note,) = notes(name, chat, *options)
     assert note.startswith(ABSENT)
-    assert note.endswith("; --answers-return takes them from follow-ups")
+    assert note.endswith("--answers-return infers the answers from later prompts")
     assert kvoxide(name, chat, *options, "--quiet").stderr == ""
 
 
@@ -57,7 +57,7 @@ def test_a_trace_without_sessions_is_told_to_have_them(tmp_path: Path) -> None:
     for lines in ([mooncake_line([1, 2], 900)] * 2, [line(range(50), 9)] * 2):
         (note,) = notes("replay", write_trace(tmp_path / "t", *lines))
         assert note.startswith(ABSENT)
-        assert note.endswith("takes them, where lines have a session_id, from follow-ups")
+        assert note.endswith("infers the answers of lines with a session_id from later prompts")
 
 
 def test_nothing_is_said_where_no_answer_could_come_back(tmp_path: Path) -> None:
@@ -74,7 +74,8 @@ def test_a_follow_up_hits_the_answer_before_it(tmp_path: Path, chat: str) -> Non
     assert hits(tmp_path, chat, "--answers-return") == [48, 48]
     (note,) = notes("replay", chat, "--answers-return")
     assert note == (
-        "answers of 1 of 3 requests come back in a follow-up; 2 have no follow-up that contains one"
+        "answers of 1 of 3 requests come back in a later prompt. The other 2 have no later prompt"
+        " that contains the answer"
     )
     trace = replay_json(tmp_path, chat, "--answers-return")["trace"]
     assert (trace["returned_answers"], trace["tokens_per_id"]) == (1, 16)

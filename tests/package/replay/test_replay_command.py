@@ -181,7 +181,7 @@ def test_a_damaged_line_stops_the_replay(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.jsonl", line(prompt(0)), b'{"prompt_token_ids": [1]}\n')
     result = kvoxide("replay", trace)
     assert result.exit_code == 1
-    assert f"Error: {trace}, line 2: field 'output_length': " in result.stderr
+    assert f"Error: {trace}, line 2: field 'output_length' " in result.stderr
 
 
 def test_per_request_lines(tmp_path: Path, twice: str) -> None:
@@ -243,13 +243,13 @@ def test_a_result_file_must_not_be_the_trace(twice: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--groups", "full:16", "--preset", "llama"], "exclude each other"),
+        (["--groups", "full:16", "--preset", "llama"], "cannot be used together"),
         (["--groups", "full:16,hisparse:16"], "unknown group kind 'hisparse'"),
         (["--preset", "qwen"], "'qwen'"),
         (["--policy", "lru"], "cannot read 'lru'"),
         (["--policy", "pin", "--policy", "pin"], "given twice"),
         (["--blocks", "many"], "'many'"),
-        (["--blocks", "100,1"], "1 blocks: a pool has 2 to"),
+        (["--blocks", "100,1"], "1 blocks are not possible; a pool has 2 to"),
         (["--blocks", "99999999999999999999"], "a pool has 2 to 2,147,483,647 blocks"),
         (["--concurrency", "0"], "--concurrency"),
         (["--max-batched-tokens", "0"], "--max-batched-tokens"),

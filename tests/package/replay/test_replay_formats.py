@@ -90,7 +90,7 @@ def test_a_json_value_may_have_many_lines(tmp_path: Path) -> None:
     rows = write_trace(tmp_path / "rows", json.dumps([ROW, ROW], indent=2).encode())
     assert len(read_trace(rows).trace) == 2
     half = write_trace(tmp_path / "half", json.dumps(WEKA, indent=2).encode()[:-5])
-    with pytest.raises(TraceFileError, match="line 1: not a JSON object: EOF"):
+    with pytest.raises(TraceFileError, match="line 1: the line is not a JSON object: EOF"):
         read_trace(half)
 
 
@@ -129,9 +129,7 @@ def test_waits_without_end_are_refused_or_left_out(tmp_path: Path) -> None:
     first = {**ROW, "request_id": "a", "wait_for": ["z"]}
     behind = {**ROW, "request_id": "b", "wait_for": ["a"]}
     path = write_trace(tmp_path / "trace", lines([first, behind, {**ROW, "timestamp": 0}]))
-    with pytest.raises(
-        TraceFileError, match=r"trace: field 'wait_for': of request 1 is \"z\", which"
-    ):
+    with pytest.raises(TraceFileError, match=r"trace: field 'wait_for' of request 1 is \"z\", but"):
         read_trace(path)
     file = read_trace(path, skip_bad=True)
     assert (len(file.trace), file.bad_lines) == (1, 2)
@@ -151,7 +149,7 @@ def test_first_requests_may_wait_for_others_than_them(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", lines(rows))
     file = read_trace(path, limit=2)
     assert (len(file.trace), file.bad_lines) == (1, 0)
-    assert file.notes[0].startswith("left out, since they wait for ever: 1; ")
+    assert file.notes[0].startswith("requests left out, because they wait forever: 1; ")
     assert len(read_trace(path, limit=3).trace) == 3
 
 
@@ -217,7 +215,10 @@ def test_as_many_tokens_of_an_output_as_it_has(tmp_path: Path, num_tokens: int) 
     row = {**ROW, "output_length": 16, "output_token_ids": [7] * num_tokens}
     result = kvoxide("replay", write_trace(tmp_path / "trace", lines([row])))
     assert result.exit_code == 1
-    assert f"line 1: field 'output_token_ids': has {num_tokens} tokens of 16" in result.output
+    assert (
+        f"line 1: field 'output_token_ids' has {num_tokens} tokens; output_length is 16"
+        in result.output
+    )
 
 
 def test_plan_plays_turns_that_wait(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_prompts_that_hold_only_what_is_new_are_warned_of(tmp_path: Path) -> Non
     turns = [{**ROW, "session_id": "a"}, {**ROW, "session_id": "a", "hash_ids": [2, 3]}]
     path = write_trace(tmp_path / "trace", lines(turns))
     warnings = read_trace(path, tokens_per_id=16).warnings
-    assert warnings[0].startswith("1 of 1 prompts share nothing with the one before in their")
+    assert warnings[0].startswith("1 of 1 prompts share nothing with the previous prompt of their")
     whole = [{**ROW, "session_id": "a"}, {**ROW, "session_id": "a", "hash_ids": [0, 1]}]
     path = write_trace(tmp_path / "whole", lines(whole))
     assert not any("session;" in text for text in read_trace(path, tokens_per_id=16).warnings)
@@ -240,7 +241,7 @@ def test_prompts_that_hold_only_what_is_new_are_warned_of(tmp_path: Path) -> Non
 
 def test_two_formats_are_no_trace(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", lines([ROW, *TRACES["bailian"]]))
-    with pytest.raises(TraceFileError, match=r"line 2: field 'chat_id': is bailian's, and the"):
+    with pytest.raises(TraceFileError, match=r"line 2: field 'chat_id' is a field of bailian, but"):
         read_trace(path)
     file = read_trace(path, skip_bad=True)
     assert (len(file.trace), file.bad_lines) == (1, 1)
@@ -248,5 +249,5 @@ def test_two_formats_are_no_trace(tmp_path: Path) -> None:
 
 def test_a_row_of_a_table_is_named(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", TABLES["burstgpt"] + b"9,ChatGPT,0,1,1,API log\n")
-    with pytest.raises(TraceFileError, match=r"line 3: field 'Request tokens': is \"0\"; expected"):
+    with pytest.raises(TraceFileError, match=r"line 3: field 'Request tokens' is \"0\"; expected"):
         read_trace(path)

@@ -74,9 +74,9 @@ def test_page_and_table_say_what_was_in_force(tmp_path: Path, trace: str, model:
         "format mooncake",
         "LlamaForCausalLM: 1.00 GiB of each rank; 32,768 bytes per block",
         "KV cache in fp8; on a NVIDIA H100 80GB HBM3",
-        "vLLM knows no quantization in hf_quant_config.json: nothing of it counts",
+        "vLLM knows no quantization in hf_quant_config.json and ignores the file",
         "1 x full_attention, blocks of 32 tokens, 2 layers",
-        "hits of multiples of 32 tokens",
+        "hits in multiples of 32 tokens",
         "policy 'interval=8192': retention_interval is 8192, but no KV cache group has a sliding",
     ]
     of_page = " ".join(page.texts["dd"])
@@ -101,9 +101,7 @@ def test_a_model_without_prefix_caching_hits_nothing(tmp_path: Path, trace: str)
     result = record["results"][0]
     assert (result["requests"], result["rejected_requests"]) == (2, 0)
     printed = succeed("replay", trace, *options).stdout
-    assert (
-        "vLLM switches prefix caching off by default for this model, so nothing is hit" in printed
-    )
+    assert "vLLM disables prefix caching for this model by default, so nothing is hit" in printed
     assert "; prefix caching off; pool of 100 blocks" in printed
     wanted = replay_json(tmp_path, trace, *options, "--enable-prefix-caching")
     assert {result["hit_tokens"] for result in wanted["results"]} == {992}

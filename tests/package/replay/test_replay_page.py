@@ -35,7 +35,7 @@ def by_policy(record: dict[str, Any], blocks: int) -> dict[str, dict[str, Any]]:
 
 def test_shares_are_those_of_the_json(tmp_path: Path, trace: str) -> None:
     page, record = replay_page(tmp_path, trace, "--blocks", "150", *POLICIES)
-    plot = page.plots["What became of the prompt tokens, 150 blocks"]
+    plot = page.plots["Outcome of the prompt tokens, 150 blocks"]
     results = by_policy(record, 150)
     assert results["fifo"]["hit_tokens"] > 0
     drawn = {mark["name"]: mark for mark in plot["data"]}
@@ -148,7 +148,7 @@ def test_runs_that_are_missing(tmp_path: Path, trace: str, monkeypatch: pytest.M
     assert None not in shares["fifo"]["y"] + shares["unlimited"]["y"] + times["fifo"]["y"]
     (row,) = [row for row in page.table("150") if row["policy"] == "adaptive"]
     assert row == {"policy": "adaptive", "150": "-", "300": f"{result['hit_share']:.1%}"}
-    drawn = [page.plots[f"What became of the prompt tokens, {n} blocks"] for n in (150, 300)]
+    drawn = [page.plots[f"Outcome of the prompt tokens, {n} blocks"] for n in (150, 300)]
     assert [plot["data"][0]["y"] for plot in drawn] == [["fifo"], ["fifo", "adaptive"]]
 
 
@@ -164,7 +164,7 @@ def test_all_runs_of_a_size_are_missing(
     assert ("Highest hit share" in page.texts["span"]) == (blocks == "150,300")
     summaries = ["300 blocks", "300 blocks"] if blocks == "150,300" else []
     assert [text.strip() for text in page.texts.get("summary", [])] == summaries
-    assert "What became of the prompt tokens, 150 blocks" not in page.plots
+    assert "Outcome of the prompt tokens, 150 blocks" not in page.plots
 
 
 def test_no_pool_was_played(tmp_path: Path, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_a_missing_package_is_said_before_anything_runs(
     )
     result = kvoxide("replay", tmp_path / "no-such-trace", "--html", tmp_path / "page.html")
     assert result.exit_code == 2
-    assert f"pages need {package}; pip install 'kvoxide[html]'" in result.output
+    assert f"pages need {package}; run: pip install 'kvoxide[html]'" in result.output
     assert not list(tmp_path.iterdir())
 
 
@@ -285,7 +285,7 @@ def test_a_page_is_not_written_over_another_result(tmp_path: Path) -> None:
     path = tmp_path / "same"
     result = kvoxide("replay", "--json", path, "--html", path)
     assert result.exit_code == 1
-    assert "is named twice" in result.output
+    assert "is named for two results" in result.output
 
 
 def test_experiments_have_a_page(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_recording_is_played_at_its_times(tmp_path: Path, folder: Path) -> Non
 
 def test_what_is_played_is_told_with_the_error_of_the_fit(folder: Path) -> None:
     told = (
-        "arrivals and step times are the recording's; step times fitted to 200 steps: relative"
+        "arrivals and step times are from the recording; step times fitted to 200 steps: relative"
         " error 0.0% (median), 0.0% (p90); R² 1.000"
     )
     for command in (("replay", folder), ("plan", folder, *PLAN)):
@@ -170,8 +170,8 @@ def a_damaged_stream(folder: Path) -> None:
 
 WITHOUT_A_FIT = [
     (no_steps, "has no files steps-*.jsonl*"),
-    (too_few_steps, "19 steps are too few for a fit; 20 are needed"),
-    (only_a_header, "0 steps are too few for a fit; 20 are needed"),
+    (too_few_steps, "19 steps are too few for a fit; it needs at least 20"),
+    (only_a_header, "0 steps are too few for a fit; it needs at least 20"),
     (a_damaged_line, "steps-0-7-0000.jsonl.gz, line 202: field 'duration' is None"),
     (a_damaged_stream, "the gzip stream is damaged"),
 ]
@@ -186,7 +186,7 @@ def test_without_a_fit_all_is_as_without_a_recording(
     (line,) = (line for line in done.stderr.splitlines() if line.startswith(ABSENT))
     assert reason in line
     assert line.endswith(
-        "; requests arrive as soon as they may run; for times of the server give --step-time or"
+        "; requests arrive as soon as they may run. For the server's own times, give --step-time or"
         " --fit"
     )
     record = replay_json(tmp_path, folder)
@@ -196,7 +196,7 @@ def test_without_a_fit_all_is_as_without_a_recording(
     planned = succeed("plan", folder, *PLAN)
     (line,) = (line for line in planned.stderr.splitlines() if line.startswith(ABSENT))
     assert reason in line
-    assert "; steps take the default times; " in line
+    assert "; steps take the default times. " in line
     # What the line asks for is enough.
     given = replay_json(tmp_path, folder, "--step-time", "base=1s")
     assert (serving_of(given)["arrivals"], step_times(given)[0]) == ("trace", 1)

@@ -145,7 +145,7 @@ def test_ranks_may_be_played_otherwise(tmp_path: Path) -> None:
 def test_other_traces_do_not_tell_who_served_them(tmp_path: Path) -> None:
     refused = kvoxide("replay", "sample", "--instances", "2", "--router", "recorded")
     assert refused.exit_code == 1
-    assert "request 1 says no instance that served it" in refused.output
+    assert "request 1 names no instance" in refused.output
 
 
 QWEN = ROOT / "tests/vllm/models/configs/qwen3-8b.json"
@@ -237,7 +237,7 @@ def test_a_file_that_was_cut_off_is_played_as_far_as_it_goes(tmp_path: Path, cut
     assert file.cut_off_files == 1
     assert 98 <= len(file.trace) <= 101
     done = succeed("replay", str(tmp_path / "r"))
-    assert "1 file ends too early; all whole lines are played" in done.stderr
+    assert "1 file ends too early; all whole lines are replayed" in done.stderr
     assert replay_json(tmp_path, str(tmp_path / "r"))["trace"]["cut_off_files"] == 1
 
 
@@ -247,7 +247,7 @@ def test_a_file_without_a_whole_header_is_cut_off_too(tmp_path: Path) -> None:
     (tmp_path / "r" / "requests-0-9-0000.jsonl.gz").write_bytes(b"")
     file = read_trace(str(tmp_path / "r"))
     assert (len(file.trace), file.cut_off_files) == (2, 2)
-    assert file.warnings[-1] == "2 files end too early; all whole lines are played"
+    assert file.warnings[-1] == "2 files end too early; all whole lines are replayed"
 
 
 def test_a_plain_last_line_may_be_cut_off(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_damage_inside_a_file_is_an_error(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_named_or_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "r", 0, TURNS[0], {"input_length": 5}, TURNS[1])
-    with pytest.raises(TraceFileError, match=rf"{path}, line 3: field 'hash_ids': is missing"):
+    with pytest.raises(TraceFileError, match=rf"{path}, line 3: field 'hash_ids' is missing"):
         read_trace(str(tmp_path / "r"))
     file = read_trace(str(tmp_path / "r"), skip_bad=True)
     assert (len(file.trace), file.bad_lines) == (2, 1)
@@ -279,15 +279,15 @@ def test_a_damaged_line_is_named_or_counted(tmp_path: Path) -> None:
             {"kvoxide_recording": 3},
             "the recording has format 3; this kvoxide reads formats 1 and 2",
         ),
-        ({"tokens_per_id": 0}, "the header's field 'tokens_per_id' is 0"),
-        ({"tokens_per_id": "16"}, "the header's field 'tokens_per_id' is '16'"),
-        ({"recording": None}, "the header's field 'recording' is None"),
-        ({"rank": "0"}, "the header's field 'rank' is '0'"),
-        ({"started": -1}, "the header's field 'started' is -1"),
-        ({"started": True}, "the header's field 'started' is True"),
+        ({"tokens_per_id": 0}, "header field 'tokens_per_id' is 0"),
+        ({"tokens_per_id": "16"}, "header field 'tokens_per_id' is '16'"),
+        ({"recording": None}, "header field 'recording' is None"),
+        ({"rank": "0"}, "header field 'rank' is '0'"),
+        ({"started": -1}, "header field 'started' is -1"),
+        ({"started": True}, "header field 'started' is True"),
         (
             {"tokens_per_id": 32, "recording": "b"},
-            "ids stand for 32 tokens each, those of requests-0-7-0000.jsonl.gz for 16",
+            "an id means 32 tokens, but in requests-0-7-0000.jsonl.gz it means 16",
         ),
     ],
 )
@@ -322,7 +322,7 @@ def test_headers_that_cannot_be_are_refused(
 def test_a_deployment_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     write(tmp_path / "r", 0, *TURNS, **changes)
     (name,) = changes
-    with pytest.raises(TraceFileError, match=f"the header's field '{name}' is"):
+    with pytest.raises(TraceFileError, match=f"header field '{name}' is"):
         read_deployment(str(tmp_path / "r"))
     assert len(read_trace(str(tmp_path / "r")).trace) == 2
 
@@ -331,7 +331,7 @@ def test_groups_that_are_not_known_have_to_be_given(tmp_path: Path) -> None:
     write(tmp_path / "r", 0, *TURNS, groups=None)
     refused = kvoxide("replay", str(tmp_path / "r"))
     assert refused.exit_code == 2
-    assert "the recording does not tell its groups; give --groups" in refused.stderr
+    assert "the recording does not contain the KV cache groups; give --groups" in refused.stderr
     succeed("replay", str(tmp_path / "r"), "--preset", "llama")
 
 
@@ -339,7 +339,7 @@ def test_other_traces_among_the_files_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "r", 0, *TURNS)
     other = tmp_path / "r" / "requests-other.jsonl"
     other.write_text('{"prompt_token_ids": [1], "output_length": 1}\n')
-    with pytest.raises(TraceFileError, match="the first line is no header of a recording"):
+    with pytest.raises(TraceFileError, match="the first line is not the header of a recording"):
         read_trace(str(tmp_path / "r"))
     assert len(read_trace(str(other)).trace) == 1
 
@@ -347,7 +347,7 @@ def test_other_traces_among_the_files_are_refused(tmp_path: Path) -> None:
 def test_tokens_per_id_can_only_be_repeated(tmp_path: Path) -> None:
     write(tmp_path / "r", 0, *TURNS)
     assert len(read_trace(str(tmp_path / "r"), tokens_per_id=16).trace) == 2
-    with pytest.raises(TraceFileError, match="16 tokens each, --tokens-per-id says 32"):
+    with pytest.raises(TraceFileError, match="16 tokens, but --tokens-per-id is 32"):
         read_trace(str(tmp_path / "r"), tokens_per_id=32)
 
 

@@ -161,7 +161,7 @@ def test_a_trace_without_times_is_named(tmp_path: Path, three: str) -> None:
     path.write_bytes(path.read_bytes() + b'{"prompt_token_ids": [1], "output_length": 1}\n')
     result = kvoxide("replay", three, "--arrivals", "trace")
     assert result.exit_code == 1
-    assert "request 4 of the trace says no time at which it arrived" in result.stderr
+    assert "request 4 of the trace has no time of arrival" in result.stderr
     assert kvoxide("replay", three).exit_code == 0
 
 

@@ -102,8 +102,8 @@ def test_what_a_server_recorded_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{}\n", "steps.jsonl, line 1: field 'duration' is None; a step has the numbers"),
-        (b"[1]\n", "line 1: no JSON object"),
+        (b"{}\n", "steps.jsonl, line 1: field 'duration' is None; expected a recorded step"),
+        (b"[1]\n", "line 1: is not a JSON object"),
         (b"{\n", "line 1: Expecting property name"),
         (json_lines(np.array([[0.0, 1, 1, 1]])), "field 'duration' is 0"),
         (json_lines(np.array([[1.0, -1, 1, 1]])), "field 'prefill_tokens' is -1"),

@@ -61,7 +61,7 @@ def test_quiet_has_no_bar() -> None:
 def test_a_pipe_gets_no_bar() -> None:
     done = subprocess.run([*ARGUMENTS, "sample"], capture_output=True, check=True)
     (line,) = done.stderr.splitlines()
-    assert line.startswith(b"answers do not come back in this trace")
+    assert line.startswith(b"no answer comes back in this trace")
     assert b"unlimited" in done.stdout
 
 

@@ -44,14 +44,14 @@ def read(tmp_path: Path, content: bytes, **options: str) -> tuple[list[float], l
         ([1790000000, 1790000010], [0.0, 10.0], "seconds since 1970"),
         ([1790000000125000, 1790000010250000], [0.0, 10.125], "microseconds since 1970"),
         ([1790000000125000000, 1790000010250000000], [0.0, 10.125], "nanoseconds since 1970"),
-        ([0.0, 5.5, 11.0], [0.0, 5.5, 11.0], "seconds, since they are fractions"),
-        ([81234.5, 81234.75, 81240.25], [0.0, 0.25, 5.75], "seconds, since they are fractions"),
+        ([0.0, 5.5, 11.0], [0.0, 5.5, 11.0], "seconds, because they are fractions"),
+        ([81234.5, 81234.75, 81240.25], [0.0, 0.25, 5.75], "seconds, because they are fractions"),
         ([0, 5_500_000_000, 11_000_000_000], [0.0, 5.5, 11.0], "nanoseconds, by their size"),
         ([1790000000, 1790000010000], [0.0, 10.0], "have several units"),
         ([0, 5, 11], [0.0, 0.005, 0.011], "as milliseconds: 3 requests in 0.011 s"),
-        ([0, 40.5, 81], [0.0, 0.0405, 0.081], "--time-unit s reads seconds"),
-        ([0, 5_500_000, 11_000_000], [0.0, 5500.0, 11000.0], "--time-unit us reads microseconds"),
-        ([0, 700.25, 9000.5], [0.0, 0.70025, 9.0005], "--time-unit us reads microseconds"),
+        ([0, 40.5, 81], [0.0, 0.0405, 0.081], "use --time-unit s for seconds"),
+        ([0, 5_500_000, 11_000_000], [0.0, 5500.0, 11000.0], "use --time-unit us for microseconds"),
+        ([0, 700.25, 9000.5], [0.0, 0.70025, 9.0005], "use --time-unit us for microseconds"),
         ([0, 98_000.25, 201_000.25], [0.0, 0.098, 0.201], "as microseconds, by their size"),
         ([0, 98_000_000.5, 2e8], [0.0, 0.098, 0.2], "as nanoseconds, by their size"),
         (["1790000000", "1790000010"], [0.0, 10.0], "seconds since 1970"),
@@ -87,10 +87,10 @@ def test_a_dense_load_with_fractions_is_read_by_its_tokens(tmp_path: Path) -> No
     times: list[object] = [index * 10.125 for index in range(100)]
     found, (said,) = read(tmp_path, lines(times))
     assert found[-1] == pytest.approx(99 * 0.010125, abs=1e-6)
-    assert "read as milliseconds: 100 requests in 1 s; --time-unit s reads seconds" in said
+    assert "read as milliseconds: 100 requests in 1 s; use --time-unit s for seconds" in said
     found, (said,) = read(tmp_path, lines(times, input_length=20_000, hash_ids=[0] * 40))
     assert found[-1] == 99 * 10.125
-    assert "read as seconds, since they are fractions close together" in said
+    assert "read as seconds, because they are fractions close together" in said
 
 
 @pytest.mark.parametrize(("unit", "second"), [("s", 1), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)])
@@ -103,7 +103,7 @@ def test_a_unit_that_the_trace_says_itself_cannot_be_given(tmp_path: Path) -> No
     content = azure("2026-10-25 12:00:00", "2026-10-25 12:00:05")
     found, said = read(tmp_path, content, time_unit="us")
     assert found == [0.0, 5.0]
-    assert said == ["--time-unit us is not used: the trace says its own units"]
+    assert said == ["--time-unit us is not used, because the trace names its own units"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_lines_are_played_in_order_of_time(tmp_path: Path) -> None:
     content = azure("2026-10-25 02:00:00+01:00", "2026-10-25 02:59:58+02:00")
     found, said = read(tmp_path, content)
     assert found == [0.0, 2.0]
-    assert said == ["lines are not in order of time: requests are played in that of arrival"]
+    assert said == ["lines are not in order of time; requests are replayed in order of arrival"]
     half = azure("2026-10-25 02:59:58+02:00", "2026-10-25 01:00:00")
     assert read(tmp_path, half) == ([0.0, 2.0], ["1 times have no offset and are read as UTC"])
 
@@ -135,7 +135,9 @@ def test_lines_are_played_in_order_of_time(tmp_path: Path) -> None:
 def test_text_that_is_no_time_is_refused(tmp_path: Path) -> None:
     for time in ("noon", "2026-10-25", "25.10.2026 12:00:00", "2026-10-25 12:00:00 CEST", True):
         path = write_trace(tmp_path / "trace", lines([time]))
-        with pytest.raises(TraceFileError, match=r"line 1: field 'timestamp': is .*, no time;"):
+        with pytest.raises(
+            TraceFileError, match=r"line 1: field 'timestamp' is .*; expected a number"
+        ):
             read_trace(path)
     assert read(tmp_path, lines([0, 7000]))[0] == [0.0, 7.0]
     null = write_trace(tmp_path / "trace", lines([None]))
@@ -153,6 +155,6 @@ def test_bailians_seconds_may_be_milliseconds(tmp_path: Path) -> None:
 def test_commands_take_a_unit_and_say_what_they_inferred(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "trace", lines([0, 5, 11]))
     clock = ("--arrivals", "trace", "--blocks", "1000")
-    assert "--time-unit s reads seconds" in succeed("replay", path, *clock).output
+    assert "use --time-unit s for seconds" in succeed("replay", path, *clock).output
     given = succeed("replay", path, *clock, "--time-unit", "s").output
     assert "times are read as" not in given

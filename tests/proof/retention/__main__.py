@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--percents", type=_numbers, default=list(PERCENTS), metavar="N,...", help="pool sizes")
     wholes = [whole.value for whole in Whole]
     add("--of", choices=wholes, default=Whole.CACHED.value, help="blocks that sizes are a part of")
-    add("--bound", action="store_true", help="what a policy that knows the future could hit")
+    add("--bound", action="store_true", help="add the hit share of a policy that knows the future")
     add("--sweep", action="store_true", help="20 pool sizes, adaptive and the default")
     add("--plot", type=Path, metavar="FILE", help="draw the curves of a sweep")
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time")

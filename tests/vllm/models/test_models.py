@@ -83,14 +83,14 @@ REFUSED_ALWAYS = ("llama-3.1-8b-with-cache-in-int8",)
 # Words of vLLM's error and of kvoxide's for the same reason. None is about the imitation of a GPU.
 SAME_REASON = {
     "num_bits=8, type=int": "num_bits=8, type=int",
-    "attention heads": "attention heads cannot be shared by",
-    " is not divisible by ": "heads of the encoder cannot be shared by",
+    "attention heads": "attention heads; use a number of ranks",
+    " is not divisible by ": "heads of the encoder; use a number of ranks",
     # vLLM's error has no text.
-    "AssertionError: ": "KV heads cannot be shared by",
-    "AssertionError": "of the encoder cannot be shared by",
+    "AssertionError: ": "KV heads; use a",
+    "AssertionError": "of the encoder; use a number of ranks",
     "ZeroDivisionError": "attention kernels need a multiple of",
-    "Pipeline parallelism is not supported for this model": "vLLM has no pipeline parallelism for",
-    "mixed page sizes ([])": "which keep nothing",
+    "Pipeline parallelism is not supported for this model": "does not support pipeline parallelism",
+    "mixed page sizes ([])": "has no KV cache",
 }
 
 

@@ -29,19 +29,19 @@ MAX_TOKENS = 4 * MILLION
     "layouts",
     type=click.Choice(list(LAYOUTS)),
     multiple=True,
-    help="Measure this one only; repeat it for several.  [default: all]",
+    help="Measure only this layout; repeat for several.  [default: all]",
 )
 @click.option(
     "--tokens",
     type=click.IntRange(MIN_TOKENS, MAX_TOKENS),
     default=MILLION,
     show_default=True,
-    help="Length of the long prompt.",
+    help="Length of the long prompt in tokens.",
 )
 @click.option("--host", is_flag=True, help="Measure the host tier instead of the manager.")
-@click.option("--alone", is_flag=True, help="Measure kvoxide by itself even if vLLM is installed.")
+@click.option("--alone", is_flag=True, help="Measure only kvoxide, even if vLLM is installed.")
 @output_option("--json", "FILE", "Write all times and ratios.")
-@plot_option("Draw the ratios; without vLLM, the times.")
+@plot_option("Plot the ratios; without vLLM, plot the times.")
 @quiet_option
 def bench(
     layouts: tuple[str, ...],
@@ -52,15 +52,16 @@ def bench(
     plot_path: Path | None,
     quiet: bool,
 ) -> None:
-    """Time each call of the manager, side by side with the installed vLLM's own.
+    """Time each call of the manager, and compare it with the installed vLLM's manager.
 
-    Five models' KV cache groups: full (full attention), gemma (full and five sliding windows), dsv4
-    (DeepSeek-V4's four groups), qwen3-next (full attention and three groups of recurrent states)
-    and deepseek-v4.1. Both managers serve the same requests in turns, in one
-    process; block hashes are ready made. Without a supported vLLM, kvoxide is measured alone.
+    A layout has the KV cache groups of a model. full has full attention. gemma has full attention
+    and five sliding windows. dsv4 has the four groups of DeepSeek-V4. qwen3-next has full attention
+    and three groups of recurrent states. deepseek-v4.1 has the groups of that model. Both managers
+    serve the same requests alternately, in one process. Block hashes are computed beforehand.
+    Without a supported vLLM, only kvoxide is measured.
     """
     check_distinct("", [json_path, plot_path])
-    vllm = UsableVllm(None, "left out, as asked") if alone else find_vllm()
+    vllm = UsableVllm(None, "left out by --alone") if alone else find_vllm()
     chosen = tuple(dict.fromkeys(layouts)) or tuple(LAYOUTS)
     title = _title(vllm, tokens)
     try:
@@ -81,10 +82,10 @@ def bench(
 
 
 def _title(vllm: UsableVllm, tokens: int) -> str:
-    against = f"vLLM {vllm.version}" if vllm.version else f"no vLLM ({vllm.why_not}): times only"
+    against = f"vLLM {vllm.version}" if vllm.version else f"vLLM is not measured: {vllm.why_not}"
     return (
-        f"kvoxide {__version__} and {against}; prompts of {tokens:,} tokens;"
-        " CPU time per operation, fastest round"
+        f"kvoxide {__version__}; {against}; prompts of {tokens:,} tokens; CPU time per operation,"
+        " fastest round"
     )
 
 

@@ -218,7 +218,7 @@ class StockHostSide(HostSide):
 
 def _require(is_as_expected: bool) -> None:
     if not is_as_expected:
-        raise BenchError("chunks that were stored are not found, or there is no room for others")
+        raise BenchError("the host tier lost chunks that were stored, or has no space for new ones")
 
 
 def _has_chunks(group: Group) -> bool:

@@ -98,8 +98,8 @@ class StockSide(_InVllm):
         made = super()._make_manager()
         if type(made) is not self._manager_class():
             raise BenchError(
-                f"vLLM's KVCacheManager is replaced by {type(made).__module__}; nothing to"
-                " compare with"
+                f"{type(made).__module__} replaced vLLM's KVCacheManager, so there is nothing to"
+                " compare with; uninstall it or add --alone"
             )
         return made
 

@@ -166,7 +166,7 @@ class Traffic:
         )
         self.samples.add("admit", side.name, nanoseconds)
         if admitted is None:
-            raise BenchError(f"{side.name} does not admit the request")
+            raise BenchError(f"{side.name} did not admit the request")
         side.set_running(request)
         request.num_computed_tokens = request.num_tokens
 
@@ -242,7 +242,7 @@ def _admit(side: Side, request: Any, num_new: int) -> None:
         request, num_new, num_hit, blocks, full_sequence_must_fit=True
     )
     if admitted is None:
-        raise BenchError(f"{side.name} does not admit a request of {request.num_tokens} tokens")
+        raise BenchError(f"{side.name} did not admit a request of {request.num_tokens} tokens")
     side.set_running(request)
     request.num_computed_tokens = num_hit + num_new
 

@@ -31,7 +31,10 @@ def with_block_sizes(
         return _each(layers, lambda cache: cache.with_block_size(cache.block_size or tokens))
     attention = next((cache.with_block_size(1) for cache in caches if not cache.is_state), None)
     if attention is None:
-        raise ConfigError("no layer of the model is attention; vLLM caches no states alone")
+        raise ConfigError(
+            "the model has no attention layer; vLLM cannot cache a model that has only recurrent"
+            " states"
+        )
     token_bytes = attention.page
     state_bytes = max(state.page for state in states)
     alignment = kernels.state_alignment if uncached_state is None else 1

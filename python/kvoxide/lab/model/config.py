@@ -13,6 +13,7 @@ from kvoxide.lab.model.folder import config_file, has_beside, read_object
 from kvoxide.lab.model.mistral_format import from_mistral_format, is_mistral_format
 from kvoxide.lab.model.precision import model_dtype
 from kvoxide.lab.model.quantization import Quantization, read_quantization
+from kvoxide.lab.model.release import NEXT_STEP
 from kvoxide.lab.model.serving import is_for_embeddings, note_on_embeddings, require_causal
 
 _SEEING: Final = "ForConditionalGeneration"
@@ -70,8 +71,8 @@ class Config:
         if not isinstance(code, Mapping) or "AutoConfig" not in code:
             return ()
         return (
-            "the folder has configuration code of its own (auto_map), which is not executed; a"
-            " server with --trust-remote-code reads the fields with that code",
+            "kvoxide does not execute the folder's own configuration code (auto_map). A server"
+            " with --trust-remote-code executes it and may read other values",
         )
 
 
@@ -79,8 +80,8 @@ def _note_on_absent(fields: list[str]) -> tuple[str, ...]:
     if not fields:
         return ()
     return (
-        "the model's own configuration code is not executed; fields that config.json lacks count"
-        f" as absent: {', '.join(sorted(fields))}",
+        "kvoxide does not execute the model's own configuration code; fields that config.json"
+        f" lacks count as absent: {', '.join(sorted(fields))}",
     )
 
 
@@ -102,9 +103,8 @@ def read_config(path: Path) -> Config:
     text = transformers_classes.text_config(source, config)
     if isinstance(text, Mapping):
         raise ConfigError(
-            f"{source}: {_TEXT} belongs to a model whose configuration class comes with the"
-            " model. kvoxide does not execute a model's own code. Ask vLLM where it is installed,"
-            " or give the groups with --groups"
+            f"{source}: {_TEXT} needs a configuration class that comes with the model. kvoxide does"
+            f" not execute a model's own code. {NEXT_STEP}"
         )
     transformers_classes.settle_rope(source, config, text)
     architecture = _architecture(file, config, values)
@@ -126,8 +126,8 @@ def _built(source: str, values: Mapping[str, Any]) -> tuple[Any, bool]:
     model_type = _model_type(source, values)
     if model_type in own_classes.UNKNOWN:
         raise UnknownModelError(
-            f"{source}: vLLM reads the model_type {model_type!r} with a class of its own, which is"
-            " unknown here. Ask vLLM where it is installed, or give the groups with --groups"
+            f"{source}: vLLM has its own class for model_type {model_type!r}, which kvoxide does"
+            f" not know. {NEXT_STEP}"
         )
     language = own_classes.LANGUAGE.get(model_type)
     if language is not None and (_TEXT in values or not own_classes.has_class(model_type)):
@@ -142,8 +142,8 @@ def _built(source: str, values: Mapping[str, Any]) -> tuple[Any, bool]:
         return transformers_classes.build(source, values, model_type), True
     if transformers_classes.knows(model_type.lower()):
         raise ConfigError(
-            f"{source}: model_type is {model_type!r}, which Transformers does not know. It knows"
-            f" {model_type.lower()!r}; correct the file"
+            f"{source}: model_type is {model_type!r}, which Transformers does not know; write"
+            f" {model_type.lower()!r}"
         )
     return transformers_classes.build(source, values, None), False
 
@@ -159,7 +159,7 @@ def _as_given(source: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
 def _with_language(source: str, values: Mapping[str, Any], language: str) -> Any:  # noqa: ANN401
     inner = values.get(_TEXT) or {}
     if not isinstance(inner, Mapping):
-        raise ConfigError(f"{source}: {_TEXT} is not an object")
+        raise ConfigError(f"{source}: {_TEXT} is not a JSON object")
     text, _ = _built(source, {**inner, "model_type": language})
     outer = {name: value for name, value in values.items() if name != _TEXT}
     config = transformers_classes.build(source, outer, None)
@@ -174,7 +174,7 @@ def _model_type(source: str, values: Mapping[str, Any]) -> str:
         model_type = _WITHOUT_TYPE.get(str(named[0]))
     if not isinstance(model_type, str):
         raise ConfigError(
-            f"{source}: model_type is {model_type!r}. vLLM refuses a file without one; add the"
+            f"{source}: model_type is {model_type!r}. vLLM refuses a file without it; add the"
             " model_type of the model's class, such as 'llama'"
         )
     return model_type
@@ -190,13 +190,15 @@ def _architecture(file: Path, config: Any, values: Mapping[str, Any]) -> str:  #
         raise ConfigError(f"{file}: architectures is {named!r}; write it as a list, [{named!r}]")
     if not isinstance(named, list) or not isinstance(named[0], str):
         raise UnknownModelError(
-            f"{file} names no class of a model in architectures, and Transformers has none for the"
-            f" model_type {model_type!r}"
+            f"{file}: architectures names no model class, and Transformers has none for the"
+            f" model_type {model_type!r}; name the class"
         )
     first = named[0]
     other = _INSTEAD.get(first)
     if other is not None and has_beside(file, other):
-        raise UnknownModelError(f"{file.parent / other} makes vLLM load another class than {first}")
+        raise UnknownModelError(
+            f"{file.parent / other} makes vLLM load another class than {first}. {NEXT_STEP}"
+        )
     return first
 
 

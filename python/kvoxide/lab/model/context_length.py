@@ -43,7 +43,9 @@ def max_model_len(config: Config, wanted: int | None) -> int:
     if wanted is None:
         return _by_default(text, longest)
     if wanted > longest:
-        raise ConfigError(f"max_model_len is {wanted:,}; the model has at most {longest:,} tokens")
+        raise ConfigError(
+            f"max_model_len is {wanted:,}; this model allows at most {longest:,} tokens"
+        )
     return wanted
 
 
@@ -51,10 +53,7 @@ def _longest(text: Fields) -> int:
     """Return the length before rotary positions stretch it."""
     said = [text.count(name) for name in _FIELDS if text.has(name) and name in text]
     if not said and not text.is_whole:
-        raise ConfigError(
-            f"{text.source} has no max_position_embeddings. The model's own code may have a"
-            " default for it, but kvoxide does not execute that code. Add it to the file"
-        )
+        raise ConfigError(text.missing("max_position_embeddings"))
     if text.has("model_max_length") and text.get("model_max_length"):
         return text.count("model_max_length")
     return min(said, default=_UNKNOWN)
@@ -72,7 +71,10 @@ def _factor(text: Fields) -> float:
     if found is None:
         return 1
     if not isinstance(found, int | float) or not 0 < found <= _MAX_FACTOR:
-        raise ConfigError(f"{text.source}: the factor of rope_scaling is {found!r}")
+        raise ConfigError(
+            f"{text.source}: the factor of rope_scaling is {found!r}; it must be a number above 0"
+            f" and at most {_MAX_FACTOR:,}"
+        )
     return found
 
 

@@ -37,7 +37,7 @@ class Deployment:
         gpus.gpu_named(self.gpu)
         if self.cache_dtype not in (*CACHE_DTYPES, NVFP4):
             raise ConfigError(
-                f"cache_dtype {self.cache_dtype!r} is unknown; known are {', '.join(CACHE_DTYPES)}"
+                f"cache_dtype {self.cache_dtype!r} is unknown; it can be {', '.join(CACHE_DTYPES)}"
             )
         for name in ("tensor_parallel", "pipeline_parallel", "max_batched_tokens"):
             if getattr(self, name) < 1:

@@ -50,7 +50,7 @@ class Fields:
         """
         value = self._read(name)
         if value is None or value is _ABSENT:
-            raise ConfigError(self._missing(name))
+            raise ConfigError(self.missing(name))
         return value
 
     def count(self, name: str, default: int | None = None) -> int:
@@ -61,11 +61,11 @@ class Fields:
         value = self._read(name)
         if value is None or value is _ABSENT:
             if default is None or (value is _ABSENT and not self.is_whole):
-                raise ConfigError(self._missing(name))
+                raise ConfigError(self.missing(name))
             return default
         if type(value) is not int or not 1 <= value <= _MAX_COUNT:
             raise ConfigError(
-                f"{self.source}: {name} is {value!r}; it must be an integer from 1 on"
+                f"{self.source}: {name} is {value!r}; it must be an integer of at least 1"
             )
         return value
 
@@ -96,7 +96,7 @@ class Fields:
         for kind in value:
             if not isinstance(kind, str) or kind not in known:
                 raise ConfigError(
-                    f"{self.source}: {name} has {kind!r}; known for this model are"
+                    f"{self.source}: {name} has {kind!r}; for this model it can have"
                     f" {', '.join(known)}"
                 )
         return kept
@@ -109,14 +109,17 @@ class Fields:
         """
         layers = self.num_layers
         if len(values) < layers:
-            raise ConfigError(f"{self.source}: {name} has {len(values)} of {layers} layers")
+            raise ConfigError(
+                f"{self.source}: {name} has {len(values)} values; it needs one for each of the"
+                f" {layers} layers"
+            )
         return values[:layers]
 
     def counts(self, name: str) -> list[int] | None:
         """Return a list of integers of 0 or more, or None if the field is missing."""
         value = self.items(name)
         if value is not None and not all(type(each) is int and each >= 0 for each in value):
-            raise ConfigError(f"{self.source}: {name} is not a list of integers from 0 on")
+            raise ConfigError(f"{self.source}: {name} must be a list of integers of at least 0")
         return value
 
     def items(self, name: str) -> list[Any] | None:
@@ -126,7 +129,7 @@ class Fields:
         """
         value = self.get(name)
         if value is not None and not isinstance(value, list | tuple):
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a list")
+            raise ConfigError(f"{self.source}: {name} is {value!r}; expected a list")
         return None if value is None else list(value)
 
     def text(self, name: str, default: str) -> str:
@@ -135,14 +138,14 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise ConfigError(f"{self.source}: {name} is {value!r}, not a text")
+            raise ConfigError(f"{self.source}: {name} is {value!r}; expected text")
         return value
 
     def part(self, name: str) -> "Fields":
         """Return the fields of the object in a field."""
         value = self.need(name)
         if isinstance(value, str | int | float | list | tuple):
-            raise ConfigError(f"{self.source}: {name} is not an object")
+            raise ConfigError(f"{self.source}: {name} is not a JSON object")
         return Fields(f"{self.source}: {name}", value, self.is_whole, self.assumed)
 
     @property
@@ -164,16 +167,18 @@ class Fields:
             return getattr(self.values, name, _ABSENT)
         except RuntimeError:
             raise ConfigError(
-                f"{self.source}: {name} differs between layers, which is unknown for this model"
+                f"{self.source}: {name} differs between layers, which kvoxide does not know for"
+                " this model"
             ) from None
 
     def _assume(self, name: str) -> None:
         if not self.is_whole and name not in self.assumed:
             self.assumed.append(name)
 
-    def _missing(self, name: str) -> str:
+    def missing(self, name: str) -> str:
+        """Return the message about a missing field."""
         if self.is_whole:
-            return f"{self.source} has no {name}"
+            return f"{self.source} has no {name}; add it to the file"
         return (
             f"{self.source} has no {name}. The model's own code may have a default for it, but"
             f" kvoxide does not execute that code. Add {name} to the file"

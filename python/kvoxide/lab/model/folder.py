@@ -46,7 +46,7 @@ def read_object(file: Path) -> dict[str, Any]:
     values = _read_json(file)
     if not isinstance(values, dict):
         raise ConfigError(
-            f"{file} holds no JSON object, but a {type(values).__name__}. vLLM reads an object of"
+            f"{file} is not a JSON object but a {type(values).__name__}. vLLM reads an object of"
             " fields; copy the file again from the model's publisher"
         )
     return values
@@ -123,7 +123,7 @@ def read_list_beside(config: Path, name: str) -> list[Any] | None:
         return None
     values = _read_json(file)
     if not isinstance(values, list):
-        raise ConfigError(f"{file} holds no JSON list, but a {type(values).__name__}")
+        raise ConfigError(f"{file} is not a JSON list but a {type(values).__name__}")
     return values
 
 
@@ -137,7 +137,10 @@ def _beside(config: Path, name: str) -> Path | None:
     if config.name not in (CONFIG, MISTRAL_CONFIG) or not (file.exists() or file.is_symlink()):
         return None
     if not _is_inside(file):
-        raise ConfigError(f"{file} links to {file.resolve()}, outside of the model's folder")
+        raise ConfigError(
+            f"{file} links to {file.resolve()}, outside of the model's folder; copy the file into"
+            " the folder"
+        )
     return file
 
 

@@ -23,13 +23,13 @@ def require_folder(path: Path) -> None:
     file, with a hint at what it may be."""
     if path.is_file() and path.suffix.lower() in _WEIGHTS:
         raise ConfigError(
-            f"{path} is a file of weights. Name the model's folder, which has a config.json; a"
-            " GGUF file has none, so take that of the original model"
+            f"{path} is a file of weights. Name the model's folder, which has a config.json. A GGUF"
+            " file has none; use the folder of the original model"
         )
     if not path.exists() and _NAME_ON_HUB.fullmatch(str(path)):
         raise ConfigError(
-            f"{path} is not a folder here. kvoxide downloads nothing: fetch the configuration with"
-            f" `hf download {path} config.json --local-dir DIR` and name DIR"
+            f"{path} is not a folder on this machine, and kvoxide downloads nothing. Run `hf"
+            f" download {path} config.json --local-dir DIR` and name DIR"
         )
 
 
@@ -42,6 +42,6 @@ def require_no_draft(file: Path, values: Mapping[str, Any]) -> None:
     is_draft = kind in _DRAFT_TYPES or values.get("speculators_config") is not None
     if is_draft or _DRAFTS.fullmatch(first):
         raise ConfigError(
-            f"{file} is the configuration of a draft model ({first or kind}), which a server loads"
-            " in addition to another one. Name the folder of the model that it drafts for"
+            f"{file} is the configuration of a draft model ({first or kind}). A server loads it in"
+            " addition to another model. Name the folder of that other model"
         )

@@ -36,5 +36,5 @@ GPUS: Final = {
 def gpu_named(name: str) -> Gpu:
     """Return the GPU. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
     if name not in GPUS:
-        raise ConfigError(f"the GPU {name!r} is unknown; known are {', '.join(GPUS)}")
+        raise ConfigError(f"the GPU {name!r} is unknown; it can be {', '.join(GPUS)}")
     return GPUS[name]

@@ -90,7 +90,7 @@ def _grown(layer: LayerCache, page: int) -> LayerCache:
         return layer.with_block_size(layer.tokens * (page // layer.page))
     if layer.kind in ("mla_attention", "sliding_window_mla"):
         raise ConfigError(
-            f"blocks of {layer.page} bytes of {layer.kind} cannot be made as large as {page} bytes"
+            f"a block of {layer.kind} has {layer.page} bytes and cannot be padded to {page} bytes"
         )
     return layer.padded_to(page)
 

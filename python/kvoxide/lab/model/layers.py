@@ -52,7 +52,7 @@ class LayerCache:
     @property
     def tokens(self) -> int:
         """The block size in tokens. It must be known."""
-        assert self.block_size is not None, "the model's block size comes first"
+        assert self.block_size is not None, "the block size of the model is not set yet"
         return self.block_size
 
     @property
@@ -85,7 +85,7 @@ class LayerCache:
             return 2 + self.num_prefill_checkpoint_blocks
         if self.is_full:
             return ceil(model_len / self.tokens)
-        assert self.window is not None, "only full attention has no window"
+        assert self.window is not None, "a group without a window must be full attention"
         if self.kind == "chunked_local_attention":
             return ceil(min(self.window + in_flight, model_len) / self.tokens)
         # Add one, because a window may begin inside a block.

@@ -19,7 +19,8 @@ def block_bytes(groups: Sequence[LayerGroup], num_layers: int, deployment: Deplo
     if 0 in sizes:
         stage = stages[sizes.index(0)]
         raise ConfigError(
-            f"a pipeline rank has layers {stage.start} to {stage.stop - 1}, which keep nothing"
+            f"the pipeline rank with layers {stage.start} to {stage.stop - 1} has no KV cache; use"
+            " fewer pipeline ranks"
         )
     return max(sizes)
 
@@ -29,7 +30,7 @@ def pipeline_stages(num_layers: int, ranks: int) -> list[range]:
     remaining layers go to ranks before the last, which also has the output layer. Later ranks get
     them first."""
     if ranks > num_layers:
-        raise ConfigError(f"{num_layers} layers cannot be shared by {ranks} pipeline ranks")
+        raise ConfigError(f"{ranks} pipeline ranks cannot share {num_layers} layers; use fewer")
     counts = [num_layers // ranks] * ranks
     for left in range(num_layers % ranks):
         counts[-2 - left] += 1
@@ -61,7 +62,7 @@ def require_request(memory: int, block: int, needed: int, model_len: int, fittin
         return
     would_fit = f"; {fitting:,} tokens would fit" if fitting else ""
     raise ConfigError(
-        f"{memory / _GIB:.2f} GiB hold {blocks:,} blocks of {block:,} bytes; one request of"
+        f"{memory / _GIB:.2f} GiB hold {blocks:,} blocks of {block:,} bytes. One request of"
         f" max_model_len {model_len:,} needs {needed:,} and the null block,"
         f" {(needed + 1) * block / _GIB:.2f} GiB{would_fit}"
     )
@@ -75,7 +76,7 @@ def require_states(blocks: int, deployment: Deployment, *, has_states: bool) -> 
         return
     raise ConfigError(
         f"vLLM refuses to start: max_num_seqs ({requests}) exceeds available Mamba cache blocks"
-        f" ({blocks}); --concurrency {blocks} would do"
+        f" ({blocks}); use --concurrency {blocks}"
     )
 
 

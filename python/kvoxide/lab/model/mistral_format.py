@@ -10,6 +10,7 @@ from typing import Any, Final
 from kvoxide._core import ConfigError
 from kvoxide.lab.model.fields import MAX_LAYERS
 from kvoxide.lab.model.folder import CONFIG, read_beside
+from kvoxide.lab.model.release import NEXT_STEP
 
 _NAMES: Final = {
     "dim": "hidden_size",
@@ -71,7 +72,9 @@ def _read_window(source: str, config: dict[str, Any]) -> None:
     windows = window if isinstance(window, list) else [window]
     sizes = {each for each in windows if each is not None}
     if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS or len(sizes) > 1:
-        raise ConfigError(f"{source}: sliding_window {window} is not one window for some layers")
+        raise ConfigError(
+            f"{source}: sliding_window is {window}; expected one window size for some of the layers"
+        )
     if isinstance(window, list) or config.get("layer_types") is None:
         kinds = ["full_attention" if each is None else "sliding_attention" for each in windows]
         config["layer_types"] = kinds * (layers // len(windows))
@@ -83,7 +86,7 @@ def _read_yarn(source: str, config: dict[str, Any]) -> None:
     if not yarn:
         return
     if not isinstance(yarn, Mapping) or not set(yarn) <= {*_YARN, "apply_scale"}:
-        raise ConfigError(f"{source}: yarn is {yarn!r}; vLLM reads {', '.join(_YARN)}")
+        raise ConfigError(f"{source}: yarn is {yarn!r}; expected {', '.join(_YARN)}")
     rope = {_YARN[name]: value for name, value in yarn.items() if name in _YARN}
     if theta := config.pop("rope_theta", None):
         rope["rope_theta"] = theta
@@ -117,7 +120,9 @@ def _architecture(config: Mapping[str, Any]) -> str:
 def _has_vision(config: Mapping[str, Any]) -> bool:
     multimodal = config.get("multimodal") or {}
     if isinstance(multimodal, Mapping) and multimodal.get("whisper_model_args"):
-        raise ConfigError("a model of Mistral's own format that hears is unknown here")
+        raise ConfigError(
+            f"kvoxide does not know models for audio in Mistral's own format. {NEXT_STEP}"
+        )
     return bool(config.get("vision_encoder")) or bool(multimodal)
 
 

@@ -19,6 +19,7 @@ from kvoxide.lab.model.layers import LayerCache
 from kvoxide.lab.model.memory import block_bytes, num_blocks, require_states
 from kvoxide.lab.model.precision import AUTO
 from kvoxide.lab.model.quantization import Quantization, require_known_method
+from kvoxide.lab.model.release import NEXT_STEP
 from kvoxide.lab.model.serving import require_whole_prompts, why_not_cached
 
 
@@ -138,7 +139,7 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
     _require_hopper(deployment)
     if deployment.pipeline_parallel > 1 and not family.has_stages:
         raise ConfigError(
-            f"vLLM has no pipeline parallelism for a {config.architecture}; set"
+            f"vLLM does not support pipeline parallelism for a {config.architecture}; set"
             " pipeline_parallel to 1"
         )
     require_shared_encoder(config.whole, deployment.tensor_parallel)
@@ -171,18 +172,18 @@ def plan_model(path: Path | str, deployment: Deployment | None = None) -> ModelP
 def _note_on_caching(why_uncached: str, wanted: bool | None) -> list[str]:
     if not why_uncached or wanted is False:
         return []
-    by_default = f"{why_uncached} vLLM switches prefix caching off by default for this model"
+    by_default = f"{why_uncached} vLLM disables prefix caching for this model by default"
     if wanted:
-        return [f"{by_default}; --enable-prefix-caching switches it on all the same"]
-    return [f"{by_default}, so nothing is hit; --enable-prefix-caching switches it on"]
+        return [f"{by_default}; --enable-prefix-caching enables it here"]
+    return [f"{by_default}, so nothing is hit; --enable-prefix-caching enables it"]
 
 
 def _require_hopper(deployment: Deployment) -> None:
     if not GPUS[deployment.gpu].is_hopper:
         known = ", ".join(name for name, gpu in GPUS.items() if gpu.is_hopper)
         raise ConfigError(
-            f"--gpu is {deployment.gpu}; without vLLM, blocks are known for {known}. Install vLLM"
-            " to ask it, or give --groups"
+            f"--gpu is {deployment.gpu}; without vLLM, kvoxide knows block sizes only for {known}."
+            f" {NEXT_STEP}"
         )
 
 

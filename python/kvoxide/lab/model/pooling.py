@@ -67,7 +67,9 @@ def _pooling_path(config: Path) -> str | None:
         return None
     if not isinstance(path, str) or {"..", "/"} & set(PurePosixPath(path).parts):
         file = config.parent / MODULES
-        raise ConfigError(f"{file}: path of the pooling is {path!r}; expected a folder below it")
+        raise ConfigError(
+            f"{file}: path of the pooling is {path!r}; expected a folder inside the model's folder"
+        )
     return path
 
 

@@ -42,16 +42,21 @@ def model_dtype(
         return _BFLOAT16
     if name in _STORED or name.startswith("float8_"):
         return float16 if is_pooling else _BFLOAT16
-    raise ConfigError(
-        f"{source}: dtype is {name!r}, which is no precision of PyTorch such as bfloat16."
-        " Correct dtype, or torch_dtype, in the file"
+    raise unknown_dtype(source, name)
+
+
+def unknown_dtype(source: str, name: str) -> ConfigError:
+    """Return the error for a dtype that PyTorch does not have."""
+    return ConfigError(
+        f"{source}: dtype is {name!r}, which PyTorch does not have. Correct dtype, or torch_dtype,"
+        " in the file; it can be bfloat16, for example"
     )
 
 
 def element_bytes(name: str) -> int:
     """Return the bytes of one element. Raises :class:`~kvoxide.ConfigError` for an unknown name."""
     if name not in _BYTES:
-        raise ConfigError(f"precision {name!r} is unknown; known are {', '.join(_BYTES)}")
+        raise ConfigError(f"precision {name!r} is unknown; it can be {', '.join(_BYTES)}")
     return _BYTES[name]
 
 

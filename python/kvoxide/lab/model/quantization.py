@@ -88,8 +88,8 @@ def read_quantization(config: Path, values: Mapping[str, Any]) -> Quantization:
         return _read(source, config.name, older)
     if _object(text, "compression_config") is not None:
         raise ConfigError(
-            f"{source}: text_config has a compression_config, which is unknown here. Rename it to"
-            " quantization_config, or ask vLLM where it is installed"
+            f"{source}: text_config has a compression_config, which kvoxide does not know. Rename"
+            " it to quantization_config, or install vLLM so that kvoxide can ask it"
         )
     return Quantization(None)
 
@@ -103,7 +103,7 @@ def _of_file_beside(config: Path, beside: Mapping[str, Any]) -> Quantization:
     source = str(config.parent / _BESIDE)
     if not _method(source, beside):
         return Quantization(
-            None, note=f"vLLM knows no quantization in {_BESIDE}: nothing of it counts"
+            None, note=f"vLLM knows no quantization in {_BESIDE} and ignores the file"
         )
     return _read(source, _BESIDE, beside)
 
@@ -113,8 +113,8 @@ def _of_text(source: str, name: str, inner: Mapping[str, Any], *, is_lifted: boo
     if found.cache_dtype is None or is_lifted or found.is_scheme:
         return found
     note = (
-        f"text_config has a KV cache in {found.cache_dtype}; vLLM reads ModelOpt's scheme from the"
-        " outer quantization_config only"
+        f"text_config has a KV cache in {found.cache_dtype}; vLLM reads ModelOpt's scheme only from"
+        " the outer quantization_config"
     )
     return Quantization(None, name, note)
 
@@ -127,10 +127,10 @@ def _checked(read: Quantization, config: Path, beside: Mapping[str, Any] | None)
         return read
     if read.cache_dtype is not None:
         raise ConfigError(
-            f"{config} has a KV cache in {read.cache_dtype}, {_BESIDE} beside it in {other};"
+            f"{config} has a KV cache in {read.cache_dtype}, but {_BESIDE} has one in {other};"
             " remove one of them"
         )
-    note = f"{_BESIDE} has a KV cache in {other}; vLLM reads quantization_config alone"
+    note = f"{_BESIDE} has a KV cache in {other}; vLLM reads only quantization_config"
     return Quantization(None, read.source, note)
 
 
@@ -151,8 +151,8 @@ def require_known_method(source: str, quantization: Quantization) -> None:
     if method and method not in _KNOWN:
         raise ConfigError(
             f"{source}: quant_method is {method!r}, which vLLM {RELEASE} does not know. To plan for"
-            " a server with a plugin for it, remove quantization_config; the KV cache does not"
-            " depend on how weights are quantized"
+            " a server with a plugin for it, remove quantization_config. The KV cache does not"
+            " depend on the quantization of weights"
         )
 
 
@@ -206,6 +206,6 @@ def _of_llm_compressor(source: str, scheme: Any) -> str | None:  # noqa: ANN401
     if strategy not in _STRATEGIES or not scheme.get("symmetric"):
         raise ConfigError(
             f"{source}: vLLM refuses the KV cache: strategy {strategy}, symmetric"
-            f" {scheme.get('symmetric')}; it takes symmetric scales of {' or '.join(_STRATEGIES)}"
+            f" {scheme.get('symmetric')}; it accepts symmetric scales of {' or '.join(_STRATEGIES)}"
         )
     return FP8

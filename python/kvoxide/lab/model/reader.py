@@ -48,5 +48,5 @@ def _without_vllm(path: Path | str, deployment: Deployment, reason: str) -> Mode
         plan = plan_model(path, deployment)
     except ConfigError as error:
         raise type(error)(f"{error}. {reason}") from None
-    note = f"{reason}. kvoxide answers instead, as vLLM {RELEASE} would on a Hopper GPU"
+    note = f"{reason}. kvoxide used its own rules for vLLM {RELEASE} on a Hopper GPU"
     return replace(plan, why_not_asked=note)

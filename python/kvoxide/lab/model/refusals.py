@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from kvoxide._core import ConfigError
+from kvoxide.lab.model.precision import unknown_dtype
 
 _MAX_REASON: Final = 400
 _KIND: Final = re.compile(
@@ -14,7 +15,7 @@ _RULE: Final = re.compile(r"Class validation error for validator '\w+': \w+: ")
 _KINDS: Final = {
     "int": "an integer",
     "float": "a number with a decimal point",
-    "str": "a text",
+    "str": "text",
     "bool": "true or false",
     "list": "a list",
     "dict": "an object",
@@ -38,16 +39,11 @@ def refusal(source: str, error: Exception) -> ConfigError:
         value = "null" if value == "None" else f"{value} ({_KINDS.get(kind, kind)})"
         taken = [_KINDS.get(each[1], each[1]) for each in found]
         return ConfigError(
-            f"{source}: {name} is {value}; {release}, with which vLLM reads it, takes"
+            f"{source}: {name} is {value}; {release} reads it for vLLM and accepts"
             f" {' or '.join(dict.fromkeys(taken))}. Correct {name} in the file"
         )
     dtype = _DTYPE.search(text)
     if dtype is not None:
-        return ConfigError(
-            f"{source}: dtype is {dtype[1]!r}, which is no precision of PyTorch such as bfloat16."
-            " Correct dtype, or torch_dtype, in the file"
-        )
+        return unknown_dtype(source, dtype[1])
     reason = _RULE.sub("", text).strip('"')[:_MAX_REASON]
-    return ConfigError(
-        f"{source}: {release} refuses it, and so does vLLM: {reason}. Correct the file"
-    )
+    return ConfigError(f"{source}: vLLM and {release} refuse it: {reason}. Correct the file")

@@ -47,8 +47,8 @@ def require_lengths(source: str, values: Mapping[str, Any]) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
         if reads and value is not None and not is_number:
             raise ConfigError(
-                f"{source}: {_ORIGINAL} of {name} is {value!r}; vLLM reads a number of tokens"
-                f" above 0, such as 4096. Correct {_ORIGINAL} in the file"
+                f"{source}: {_ORIGINAL} of {name} is {value!r}; it must be a number of tokens above"
+                f" 0, such as 4096. Correct {_ORIGINAL} in the file"
             )
 
 
@@ -90,7 +90,7 @@ def _rename(parameters: dict[str, Any]) -> None:
     kind, older = parameters.get("rope_type"), parameters.get("type")
     both = kind is not None and older is not None and kind != older
     if both and (older, kind) not in (("su", "longrope"), ("mrope", "default")):
-        raise ValueError(f"rope_type is {kind}, type is {older}; they contradict each other")
+        raise ValueError(f"rope_type is {kind}, but type is {older}; they contradict each other")
     kind = older if kind is None else kind
     if kind is None:
         return
@@ -99,7 +99,7 @@ def _rename(parameters: dict[str, Any]) -> None:
         parameters["rope_type"] = "longrope"
     elif kind == "mrope":
         if "mrope_section" not in parameters:
-            raise ValueError("rope_type is mrope, but there is no mrope_section")
+            raise ValueError("rope_type is mrope, but mrope_section is missing")
         parameters["rope_type"] = "default"
     elif kind == _TELECHAT:
         parameters["rope_type"] = "yarn"

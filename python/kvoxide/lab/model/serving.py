@@ -26,11 +26,11 @@ def note_on_embeddings(file: Path, architecture: str) -> str:
     """Return a note on how a plan differs for embeddings."""
     if pooling_of(file) is not None:
         return (
-            f"vLLM serves a folder whose {MODULES} names a pooling for embeddings. To plan for"
+            f"vLLM serves this model for embeddings, because {MODULES} names a pooling. To plan for"
             f" text, remove {MODULES} from the folder"
         )
     return (
-        f"vLLM serves a {architecture} for embeddings. To plan for text, name the class that"
+        f"vLLM serves a {architecture} for embeddings. To plan for text, name a class that"
         " generates text in architectures of config.json"
     )
 
@@ -40,8 +40,8 @@ def require_causal(*parts: Fields) -> None:
     for part in parts:
         if part.has("is_causal") and part.get("is_causal") is False:
             raise ConfigError(
-                f"{part.source}: is_causal is false. Such a model keeps no KV cache, so there is"
-                " nothing to plan. For a model that generates text, remove is_causal"
+                f"{part.source}: is_causal is false. Such a model has no KV cache, so there is"
+                " nothing to plan. If the model generates text, remove is_causal"
             )
 
 
@@ -62,9 +62,9 @@ def require_whole_prompts(whole: Fields, text: Fields, deployment: Deployment, l
     source = next(_with_encoder(whole, text), None)
     if source is not None and deployment.max_batched_tokens < length:
         raise ConfigError(
-            f"{source}: is_encoder_decoder is true. vLLM computes each prompt in one step then, and"
-            f" refuses a max_model_len {length:,} above {deployment.max_batched_tokens:,} batched"
-            " tokens. For a model without an encoder, remove is_encoder_decoder"
+            f"{source}: is_encoder_decoder is true. Then vLLM computes each prompt in one step. It"
+            f" refuses max_model_len {length:,} above {deployment.max_batched_tokens:,} batched"
+            " tokens. If the model has no encoder, remove is_encoder_decoder"
         )
 
 

@@ -87,13 +87,13 @@ def require_sane(source: str, values: Mapping[str, Any]) -> None:
     if quantization is not None and not isinstance(quantization, Mapping):
         raise ConfigError(
             f"{source}: quantization_config is {str(quantization)[:80]!r}, which vLLM cannot read."
-            ' It is an object, such as {"quant_method": "awq", ...}'
+            ' Write an object, such as {"quant_method": "awq", ...}'
         )
     if isinstance(quantization, Mapping):
         method = quantization.get("quant_method", "")
         if not isinstance(method, str):
             raise ConfigError(
-                f"{source}: quant_method is {method!r}, which vLLM cannot read. It is the name of a"
+                f"{source}: quant_method is {method!r}, which vLLM cannot read. Write the name of a"
                 ' method, such as "awq"'
             )
     for name, value in values.items():
@@ -119,8 +119,8 @@ def _auto() -> Any:  # noqa: ANN401
         from transformers.models.auto import configuration_auto
     except ImportError as error:
         raise ConfigError(
-            f"a model's configuration cannot be read: {error}. It needs Transformers:"
-            " pip install 'kvoxide[cli]'"
+            f"cannot read the model's configuration: {error}; it needs Transformers, run: pip"
+            " install 'kvoxide[cli]'"
         ) from None
     finally:
         if given is None:

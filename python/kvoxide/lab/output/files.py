@@ -36,7 +36,9 @@ def check_distinct(source: str, paths: Sequence[Path | None]) -> None:
         if path is None or _is_stream(path):
             continue
         if path.resolve() in seen:
-            raise OutputError(f"{str(path)!r} is named twice, or is the trace")
+            raise OutputError(
+                f"{str(path)!r} is named for two results, or is the trace; name another file"
+            )
         seen.add(path.resolve())
 
 

@@ -33,12 +33,12 @@ def plot_option(text: str) -> Callable[[Command], Command]:
         "plot_path",
         metavar="FILE.png",
         callback=parsed_with(_checked_plot),
-        help=f"{text} The ending may be {', '.join(FORMATS)}.",
+        help=f"{text} File endings: {', '.join(FORMATS)}.",
     )
 
 
 quiet_option = click.option(
-    "--quiet", is_flag=True, help="Print nothing but errors; results go to the files only."
+    "--quiet", is_flag=True, help="Print only errors; write results only to files."
 )
 
 
@@ -53,14 +53,14 @@ def _checked_plot(text: str) -> Path:
     if Path(text).suffix.lower() not in FORMATS:
         raise ConfigError(f"{text!r} must end in one of {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("plots need matplotlib; pip install 'kvoxide[cli]'")
+        raise ConfigError("plots need matplotlib; run: pip install 'kvoxide[cli]'")
     return checked_output(text)
 
 
 def _checked_page(text: str) -> Path:
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"pages need {package}; pip install 'kvoxide[html]'")
+            raise ConfigError(f"pages need {package}; run: pip install 'kvoxide[html]'")
     return checked_output(text)
 
 
@@ -69,5 +69,5 @@ html_option = click.option(
     "html_path",
     metavar="FILE.html",
     callback=parsed_with(_checked_page),
-    help="Write settings, tables and plots as one page, which works without a network.",
+    help="Write settings, tables and plots as one HTML page that works offline.",
 )

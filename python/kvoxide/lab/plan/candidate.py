@@ -41,7 +41,7 @@ class Candidate:
         """The combination in words."""
         instances = "1 instance"
         if self.instances > 1:
-            instances = f"{self.instances} instances behind {self.router}"
+            instances = f"{self.instances} instances with router {self.router}"
         return f"{instances}, {gib(self.memory)} on each GPU, {self.policy.name}"
 
 

@@ -50,11 +50,13 @@ def _parse_instances(text: str) -> tuple[int, ...]:
         counts = {int(count) for count in text.split(",")}
     except ValueError:
         raise ConfigError(
-            f"{text!r} is not a number of instances, or several with commas"
+            f"{text!r} is not a number of instances; write one, or several with commas"
         ) from None
     for count in counts:
         if not 1 <= count <= MAX_INSTANCES:
-            raise ConfigError(f"{count} instances; there can be 1 to {MAX_INSTANCES:,}")
+            raise ConfigError(
+                f"{count} instances are not possible; there can be 1 to {MAX_INSTANCES:,}"
+            )
     return tuple(sorted(counts))
 
 
@@ -74,8 +76,8 @@ def _parse_routers(texts: tuple[str, ...]) -> Routers:
     required=True,
     metavar="TARGET",
     callback=parsed_with(parse_targets),
-    help="What has to be met, such as 'ttft_p99<2s', 'itl_p90<50ms', 'hit_share>30%' or"
-    " 'throughput>5000tok/s'. Repeat it for several.",
+    help="A target to meet, such as 'ttft_p99<2s', 'itl_p90<50ms', 'hit_share>30%' or"
+    " 'throughput>5000tok/s'. Repeat for several.",
 )
 @recorded_options
 @model_options
@@ -85,7 +87,7 @@ def _parse_routers(texts: tuple[str, ...]) -> Routers:
     show_default=True,
     metavar="N[,N...]",
     callback=parsed_with(_parse_instances),
-    help="Instances to try, each with a pool and a scheduler of its own.",
+    help="Numbers of instances to try. Each instance has its own pool and scheduler.",
 )
 @click.option(
     "--router",
@@ -95,13 +97,18 @@ def _parse_routers(texts: tuple[str, ...]) -> Routers:
     show_default="round-robin, prefix",
     metavar="ROUTER",
     callback=parsed_with(_parse_routers),
-    help="Where requests go if there are several instances; repeat it to try several.",
+    help="How requests are distributed over several instances. Repeat to try several routers.",
 )
 @policies_option(DEFAULT_POLICY, "adaptive")
 @scheduler_options
 @time_options("trace")
 @on_option
-@click.option("--all", "plays_all", is_flag=True, help="Play the combinations that cost more, too.")
+@click.option(
+    "--all",
+    "plays_all",
+    is_flag=True,
+    help="Also try combinations that cost more than the cheapest.",
+)
 @output_option("--json", "FILE", "Write settings, figures and margins of all combinations.")
 @quiet_option
 def plan(
@@ -122,10 +129,10 @@ def plan(
 ) -> None:
     """Find the cheapest way to serve TRACE within targets.
 
-    Plays combinations of memory, instances, routers and policies, those that cost less first:
-    fewest GPUs, then least memory. Ends with 1 if none meets all targets, with 3 if the error of
-    fitted step times leaves that open. For the folder that a
-    server recorded to, options that are left out are what that server had, step times among them.
+    Tries combinations of memory, instances, routers and policies. The cheapest come first: the
+    fewest GPUs, then the least memory. The exit code is 1 if no combination meets all targets. It
+    is 3 if the error of fitted step times is too large to tell. If TRACE is the folder of a
+    recorded server, its settings and step times are the defaults.
     """
     check_distinct(source.trace, [json_path])
     times.check()
@@ -162,7 +169,7 @@ def plan(
 
 def _required(served: ServedModel | None) -> ServedModel:
     if served is None:
-        raise click.UsageError("plan needs --model, and --memory")
+        raise click.UsageError("plan needs --model and --memory")
     if not served.memories:
         raise click.UsageError("plan needs --memory, such as 40GiB,60GiB,80GiB")
     return served

@@ -51,8 +51,8 @@ class Report:
         best = ranked(self.found.verdicts)[0]
         if best.is_open:
             raise CannotTellError(
-                "cannot tell whether a combination meets all targets: the fitted step times are off"
-                f" by {self.search.uncertainty.error:.1%} (median); record more of the server's"
+                "cannot tell whether a combination meets all targets. The fitted step times have a"
+                f" median error of {self.search.uncertainty.error:.1%}. Record more of the server's"
                 " traffic, or give --step-time"
             )
         if not best.is_met:
@@ -104,11 +104,11 @@ class Report:
         for refusal in self.refusals:
             lines.append(f"{gib(refusal.memory)} is left out: {refusal.reason}")
         num_all, num_same = len(search.candidates), len(found.verdicts) - found.num_played
-        counts = [f"{num_all:,} combinations, {found.num_played:,} played"]
+        counts = [f"{num_all:,} combinations, {found.num_played:,} tried"]
         if num_same:
-            counts.append(f"{num_same:,} as one with less memory that had room to spare (=)")
+            counts.append(f"{num_same:,} equal to one with less memory that had spare memory (=)")
         if num_left := num_all - len(found.verdicts):
-            counts.append(f"{num_left:,} {'not reached' if found.failure else 'cost more'}")
+            counts.append(f"{num_left:,} {'not tried' if found.failure else 'cost more'}")
         if self.fit is not None:
             lines.append(self.fit.text)
             lines.append(_effect(search.uncertainty))
@@ -134,10 +134,10 @@ class Report:
 def _effect(uncertainty: Uncertainty) -> str:
     if uncertainty.is_too_large:
         return (
-            "this error is too large to tell whether targets of time are met; record more of the"
-            " server's traffic, or give --step-time"
+            "with this error, targets of time cannot be judged; record more of the server's"
+            " traffic, or give --step-time"
         )
-    return "margins of times are less this median error"
+    return "this median error is subtracted from the margins of times"
 
 
 def _met(verdict: Verdict) -> str:
@@ -149,7 +149,7 @@ def _keys(verdicts: Sequence[Verdict]) -> list[Column]:
     return [
         Column("met", [_met(verdict) for verdict in verdicts], is_name=True),
         Column("GPUs", [f"{candidate.gpus:,}" for candidate in candidates]),
-        Column("memory\nof each", [gib(candidate.memory) for candidate in candidates]),
+        Column("memory\nper GPU", [gib(candidate.memory) for candidate in candidates]),
         Column("instances", [f"{candidate.instances:,}" for candidate in candidates]),
         Column("router", [candidate.router for candidate in candidates], is_name=True),
         Column("policy", [candidate.policy.name for candidate in candidates], is_name=True),

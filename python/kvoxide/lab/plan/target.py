@@ -70,7 +70,7 @@ def parse_targets(texts: Sequence[str]) -> tuple[Target, ...]:
     names = [target.name for target in targets]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{name} has two targets; the tighter one says it all")
+            raise ConfigError(f"{name} has two targets; give only the stricter one")
     return targets
 
 
@@ -82,7 +82,7 @@ def parse_target(text: str) -> Target:
         raise ConfigError(f"cannot read the target {text!r}; {_EXAMPLE}")
     name, sign = match["metric"], match["sign"]
     if name not in METRICS:
-        raise ConfigError(f"{text!r}: no figure is called {name!r}; there are {', '.join(METRICS)}")
+        raise ConfigError(f"{text!r}: {name!r} is not a figure; it can be {', '.join(METRICS)}")
     metric = METRICS[name]
     if sign[0] != ("<" if metric.less_is_better else ">"):
         better = "less" if metric.less_is_better else "more"
@@ -94,8 +94,8 @@ def parse_target(text: str) -> Target:
 def _limit(text: str, metric: Metric, number: str, unit: str) -> float:
     if unit not in metric.units:
         known = ", ".join(filter(None, metric.units))
-        given = f"{unit!r} is no unit of it" if unit else "a unit is missing"
-        raise ConfigError(f"{text!r}: {given}; there are {known}")
+        given = f"{unit!r} is not a unit of it" if unit else "a unit is missing"
+        raise ConfigError(f"{text!r}: {given}; it can be {known}")
     try:
         limit = float(number) * metric.units[unit]
     except ValueError:

@@ -85,14 +85,14 @@ def shortfall(verdict: Verdict) -> str:
         if not target.is_met(value)
     ]
     if verdict.num_rejected:
-        missed.append(f"{verdict.num_rejected:,} requests never fit its pool")
+        missed.append(f"{verdict.num_rejected:,} requests are too large for its pool")
     return "; ".join(missed)
 
 
 def _missed(target: Target, value: float | None) -> str:
     margin = target.margin(value)
     if value is None or margin is None:
-        return f"{target.name} has no figure"
+        return f"{target.name} was not measured"
     where = "above" if target.metric.less_is_better else "below"
     return f"{target.name} is {target.metric.show(value)}, {abs(margin):.1%} {where} its limit"
 

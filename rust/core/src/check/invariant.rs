@@ -205,7 +205,7 @@ fn check_worker_commands(manager: &Manager) -> Result<(), String> {
     let mut copied = manager.commands.copies.iter().flat_map(|&(from, to)| [from, to]);
     match copied.find(|&block| is_outside(block) || manager.pool().blocks().ref_count(block) == 0) {
         None => Ok(()),
-        Some(block) => Err(format!("block {block} is listed for copying, but nobody holds it")),
+        Some(block) => Err(format!("block {block} is listed for copying, but no request holds it")),
     }
 }
 
@@ -311,7 +311,7 @@ mod tests {
         let states = GroupSpec::new("mamba", 4).with(crate::Size::NumSpeculativeBlocks, 2);
         let buffer = GroupSpec::new("circular_buffer", 4);
         let plants: [(GroupSpec, &str, Break); 3] = [
-            (states, "a table of 1 blocks lacks those for drafts", |held| {
+            (states, "a table of 1 blocks has no draft blocks", |held| {
                 held.blocks.ids_mut().truncate(1);
             }),
             (buffer.clone(), "the circular buffer of group 0 is 2 blocks", |held| {

@@ -116,8 +116,8 @@ impl Declaration {
         }
         if self.sharding != Sharding::Shared {
             return Err(Error::Config(format!(
-                "dcp_world_size is {dcp_world_size}, but ranks cannot share the blocks of a group \
-                 of kind '{}' out among them; make it a replica with dcp_sharded=False",
+                "dcp_world_size is {dcp_world_size}, but ranks cannot divide the blocks of a group \
+                 of kind '{}'; set dcp_sharded=False for the group",
                 self.name
             )));
         }

@@ -56,8 +56,8 @@ impl SharedTail {
             return Ok(());
         }
         Err(Error::Precondition(format!(
-            "the hit ends at token {num_local_tokens}, inside a block of {} tokens, but its {} \
-             blocks in group {} do not end with that one; give the blocks of the look-up",
+            "the hit ends at token {num_local_tokens}, inside a block of {} tokens. Its {} blocks \
+             in group {} must end with that block; pass the blocks of the look-up",
             data.block_size,
             hit.len(),
             data.id

@@ -97,12 +97,12 @@ impl Removals {
 impl Chunks {
     pub(super) fn new(capacity: usize) -> Result<Self> {
         let too_many = |what: &str| {
-            Error::Config(format!("{capacity} chunks are too many: {what}; ask for fewer"))
+            Error::Config(format!("{capacity} chunks are too many: {what}; use fewer"))
         };
         if capacity > MAX_CHUNKS {
             return Err(too_many(&format!("at most {MAX_CHUNKS} are allowed")));
         }
-        let no_memory = || too_many("there is not enough memory for their records");
+        let no_memory = || too_many("there is not enough memory to manage them");
         let mut records = Vec::new();
         records.try_reserve_exact(capacity).map_err(|_| no_memory())?;
         let mut index = HashTable::new();

@@ -137,7 +137,7 @@ impl HostTier {
         if let Some(key) = missing {
             chunks.into_iter().for_each(|chunk| self.chunks.acquire(chunk));
             return Err(Error::Request(format!(
-                "{key:?} has no load that could end; complete each load once"
+                "{key:?} has no load to complete; complete each load once"
             )));
         }
         self.policy.on_released(&self.chunks, &chunks);
@@ -337,6 +337,6 @@ pub(super) fn check_not_ended(
     request.index_seen_keys();
     match keys.all(|key| request.has_seen(&key)) {
         true => Ok(()),
-        false => Err(Error::Request("the request ended and cannot use further keys".into())),
+        false => Err(Error::Request("the request has ended and cannot use more keys".into())),
     }
 }

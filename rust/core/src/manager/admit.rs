@@ -99,7 +99,7 @@ impl Manager {
         let AllocateArgs { num_new_computed_tokens, num_external_computed_tokens, .. } = *args;
         if args.num_new_tokens.max(num_new_computed_tokens).max(num_external_computed_tokens) == 0 {
             return Err(Error::Request(
-                "num_new_tokens is 0; it must be positive when no computed tokens are adopted"
+                "num_new_tokens is 0; it must be at least 1 if no computed tokens are adopted"
                     .into(),
             ));
         }
@@ -120,7 +120,11 @@ impl Manager {
         let num_blocks = self.config.num_blocks as BlockId;
         let is_outside = |any, &block: &BlockId| any | (block >= num_blocks);
         if hit.iter().any(|blocks| blocks.ids().iter().fold(false, is_outside)) {
-            return Err(Error::Block("new_computed_blocks holds blocks outside this pool".into()));
+            return Err(Error::Block(
+                "new_computed_blocks has blocks of another pool; pass the blocks of this manager's \
+                 look-up"
+                    .into(),
+            ));
         }
         if !self.layout.has_unusual_tables {
             return Ok(());
@@ -131,7 +135,7 @@ impl Manager {
             return Ok(());
         }
         Err(Error::Request(format!(
-            "{num_tokens} tokens are to have states, more than max_model_len {max_model_len}"
+            "states for {num_tokens} tokens were requested, more than max_model_len {max_model_len}"
         )))
     }
 
@@ -191,7 +195,7 @@ impl Manager {
             && hits.any(|(group, blocks)| attaches_blocks(group, blocks, computed))
         {
             return Err(Error::Precondition(
-                "new_computed_blocks has blocks, but prefix caching is off".into(),
+                "new_computed_blocks has blocks, but prefix caching is disabled".into(),
             ));
         }
         let held = self.requests.get(&request.id);
@@ -203,7 +207,7 @@ impl Manager {
         if attaches && !is_running() {
             if held.is_some_and(|held| self.holds_attachable(held)) {
                 return Err(Error::Precondition(
-                    "computed tokens were given for a request that was allocated without them; \
+                    "the request was allocated without computed tokens and cannot take any now; \
                      free it first"
                         .into(),
                 ));
@@ -241,7 +245,7 @@ impl Manager {
                 SharedTail::check(group, blocks, num_local)?;
             } else if !num_local.is_multiple_of(group.block_size) {
                 return Err(Error::Request(format!(
-                    "the hit ends at token {num_local}, inside a block of {} tokens; cut it to a \
+                    "the hit ends at token {num_local}, inside a block of {} tokens. Cut it to a \
                      multiple of the block size",
                     group.block_size
                 )));
@@ -284,6 +288,6 @@ fn attaches_blocks(group: &Group, hit: &GroupBlocks, computed: usize) -> bool {
 
 fn takes_no_hit() -> Error {
     Error::Precondition(
-        "the request holds blocks already and takes no new hit; free it first".into(),
+        "the request already holds blocks and cannot take a new hit; free it first".into(),
     )
 }

@@ -162,8 +162,8 @@ fn check_blocks_to_cache(
         return Ok(());
     }
     let message = format!(
-        "{num_computed_tokens} tokens are to be cached, but the request has {allocated} blocks \
-         instead of {end} in group {}; allocate slots first",
+        "caching {num_computed_tokens} tokens needs {end} blocks, but the request has {allocated} \
+         in group {}; allocate slots first",
         data.id
     );
     Err(match retention.mask(data.id, request, (start, end)) {

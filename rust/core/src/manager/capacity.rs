@@ -238,7 +238,7 @@ fn check_counts(demand: &SlotDemand<'_>) -> Result<()> {
     match counts.into_iter().find(|&tokens| tokens > MAX_TOKENS) {
         None => Ok(()),
         Some(tokens) => Err(Error::Request(format!(
-            "blocks for {tokens} tokens are asked for; at most {MAX_TOKENS} can be counted"
+            "blocks for {tokens} tokens were requested; the limit is {MAX_TOKENS} tokens"
         ))),
     }
 }

@@ -95,7 +95,7 @@ impl ManagerConfig {
             return Ok(());
         }
         Err(Error::Config(format!(
-            "num_blocks is {}; the null block and one block for each of the {} KV cache groups \
+            "num_blocks is {}. The null block and one block for each of the {} KV cache groups \
              need at least {least}",
             self.num_blocks,
             self.groups.len()

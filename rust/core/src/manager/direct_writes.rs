@@ -105,7 +105,10 @@ impl Manager {
         if group < self.groups.len() {
             return Ok(());
         }
-        Err(Error::OutOfRange(format!("group {group} is unknown; there are {}", self.groups.len())))
+        Err(Error::OutOfRange(format!(
+            "group {group} does not exist; there are {} groups",
+            self.groups.len()
+        )))
     }
 
     fn held_to_write(&mut self, request: RequestId, group: usize) -> &mut HeldBlocks {

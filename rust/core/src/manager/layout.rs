@@ -76,7 +76,7 @@ impl Layout {
     fn check_lookups(&self, config: &ManagerConfig, groups: &[Group]) -> Result<()> {
         if config.enable_caching && groups.len() != 1 && self.spec_groups.is_empty() {
             return Err(Error::Config(
-                "prefix caching needs at least one cacheable KV cache group; switch caching off"
+                "prefix caching needs at least one cacheable KV cache group; disable caching"
                     .into(),
             ));
         }
@@ -166,7 +166,7 @@ fn drop_together(groups: &mut [Group], spec_groups: &[SpecGroup]) {
 fn check_sizes(config: &ManagerConfig) -> Result<()> {
     if config.groups.len() > usize::from(u16::MAX) {
         return Err(Error::Config(format!(
-            "{} KV cache groups were given; at most {} are possible",
+            "{} KV cache groups were given; at most {} are allowed",
             config.groups.len(),
             u16::MAX
         )));
@@ -190,8 +190,8 @@ fn scheduler_block_size(config: &ManagerConfig, groups: &[Group]) -> Result<usiz
     match block_sizes().find(|&block_size| !size.is_multiple_of(block_size)) {
         None => Ok(size),
         Some(block_size) => Err(Error::Config(format!(
-            "scheduler_block_size is {size}, which the block size {block_size} of a KV cache \
-             group does not divide; give a multiple of {least}"
+            "scheduler_block_size is {size}; the block size {block_size} of a KV cache group does \
+             not divide it. Use a multiple of {least}"
         ))),
     }
 }

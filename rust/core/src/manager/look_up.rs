@@ -177,7 +177,7 @@ impl Manager {
             let Some(len) = len.filter(is_held).map(|len| len.min(blocks.len())) else {
                 return Err(Error::Precondition(format!(
                     "a hit of {} blocks of {} tokens cannot be cut to {num_computed_tokens} \
-                     tokens; give a multiple of the block size within the hit",
+                     tokens. Give a multiple of the block size within the hit",
                     blocks.len(),
                     group.block_size
                 )));
@@ -203,8 +203,8 @@ impl Manager {
         for (group, blocks) in reported() {
             if !group.spec.block_size.is_multiple_of(size) {
                 return Err(Error::Precondition(format!(
-                    "hits of group {} cannot be reported: a rank's share of a block, {} tokens, is \
-                     no multiple of the hash block size {size}",
+                    "hits of group {} cannot be reported: a rank's share of a block has {} tokens, \
+                     which is not a multiple of the hash block size {size}",
                     group.id, group.spec.block_size
                 )));
             }

@@ -121,7 +121,8 @@ impl Manager {
             *count += 1;
             if *count > self.pool.blocks().ref_count(block) {
                 return Err(Error::Block(format!(
-                    "block {block} is freed more often than it is referenced"
+                    "block {block} is freed more often than it is referenced; free it once per \
+                     reference"
                 )));
             }
         }

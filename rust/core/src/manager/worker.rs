@@ -61,8 +61,8 @@ impl Manager {
         }
         if let Some(group) = zeroed().find(|group| !start_token.is_multiple_of(group.block_size)) {
             return Err(Error::Precondition(format!(
-                "start_token is {start_token}, inside a block of {} tokens, whose beginning would \
-                 be wiped; give a multiple of every block size",
+                "start_token is {start_token}, inside a block of {} tokens; the start of that \
+                 block would be erased. Use a multiple of every block size",
                 group.block_size
             )));
         }

@@ -59,8 +59,8 @@ impl BlockPool {
     pub fn evict_by(&mut self, policy: Box<dyn EvictionPolicy>) -> Result<()> {
         if self.index.num_keys() > 0 {
             return Err(Error::Config(
-                "the pool has cached blocks, which the eviction policy does not know; give the \
-                 policy to a new pool"
+                "the pool already has cached blocks that the eviction policy does not know; set \
+                 the policy on a new pool"
                     .into(),
             ));
         }
@@ -130,7 +130,7 @@ impl BlockPool {
     pub fn set_num_free_blocks(&mut self, n: usize) -> Result<()> {
         let num_free = self.eviction.num_free();
         self.withheld = num_free.checked_sub(n).ok_or_else(|| {
-            Error::Block(format!("num_free_blocks is to be {n}, but only {num_free} are free"))
+            Error::Block(format!("num_free_blocks cannot be {n}; only {num_free} blocks are free"))
         })?;
         Ok(())
     }
@@ -315,7 +315,7 @@ impl BlockPool {
     ) -> Result<()> {
         if !self.index.has_group(key.group) {
             return Err(Error::Block(format!(
-                "a block cannot be cached in group {}, which this pool does not have",
+                "a block cannot be cached in group {}; this pool does not have that group",
                 key.group
             )));
         }

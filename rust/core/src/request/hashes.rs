@@ -153,8 +153,8 @@ impl<'a> GroupHashes<'a> {
             return Ok(());
         }
         Err(Error::BlockHash(format!(
-            "the look-up needs the hashes of {num_blocks} blocks, but the request has those of \
-             only {}; hash the request's tokens first, or ask for a shorter hit",
+            "the look-up needs the hashes of {num_blocks} blocks, but the request has only {}. \
+             Hash its tokens first, or request a shorter hit",
             self.len()
         )))
     }

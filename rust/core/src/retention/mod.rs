@@ -269,8 +269,8 @@ impl ActivePolicy {
         match self.policy.retention {
             Retention::Adaptive => Ok(()),
             Retention::Standard => Err(Error::Request(
-                "the request has a retention, which only adaptive retention takes; leave it out, \
-                 or make the manager with Policy(retention='adaptive')"
+                "the request sets a retention, which needs adaptive retention; leave it out, or \
+                 create the manager with Policy(retention='adaptive')"
                     .into(),
             )),
         }

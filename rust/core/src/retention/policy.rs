@@ -105,7 +105,7 @@ impl Policy {
     pub fn check_parts(&self) -> Result<()> {
         if self.pin_min_drop_size == Some(0) {
             return Err(Error::Config(
-                "pin_min_drop_size is 0; give at least 1 block, or None to switch pinning off"
+                "pin_min_drop_size is 0; it must be at least 1 block, or None to disable pinning"
                     .into(),
             ));
         }
@@ -113,7 +113,7 @@ impl Policy {
             && self.protected_share != ProtectedShare::default()
         {
             return Err(Error::Config(
-                "protected_share goes with adaptive retention; leave it out, or give \
+                "protected_share needs adaptive retention; leave it out, or set \
                  retention='adaptive'"
                     .into(),
             ));
@@ -123,8 +123,8 @@ impl Policy {
             && *self != (Self { protected_share, ..Self::adaptive() })
         {
             return Err(Error::Config(
-                "adaptive retention decides by itself what is kept and in which order it is \
-                 recycled; leave recycle_order, reachable_block_mask, retention_interval and \
+                "adaptive retention itself decides which blocks stay and which are recycled first. \
+                 Leave recycle_order, reachable_block_mask, retention_interval and \
                  pin_min_drop_size at their defaults"
                     .into(),
             ));
@@ -144,7 +144,7 @@ impl Policy {
         if !has_sliding_window {
             return Err(Error::Config(format!(
                 "retention_interval is {interval}, but no KV cache group has a sliding window, \
-                 so it would have no effect; set it to None"
+                 so it would have no effect. Set it to None"
             )));
         }
         if interval % scheduler_block_size != 0 {

@@ -308,7 +308,7 @@ fn options_that_adaptive_retention_decides_itself_are_refused() {
             ..config(61, &full_and_window())
         });
         let Err(Error::Config(message)) = refused else { panic!("{policy:?} is not refused") };
-        assert!(message.starts_with("adaptive retention decides by itself"), "{message}");
+        assert!(message.starts_with("adaptive retention itself decides"), "{message}");
     }
 }
 

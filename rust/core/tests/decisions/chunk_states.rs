@@ -104,7 +104,7 @@ fn a_state_that_is_kept_needs_the_hash_of_its_tokens() {
         match manager.allocate_slots(&view, &args) {
             Ok(new) => assert_eq!((new.is_some(), is_served), (true, true)),
             Err(refusal) => {
-                assert!(refusal.to_string().contains("they have no hash yet"), "{refusal}");
+                assert!(refusal.to_string().contains("these tokens have no hash yet"), "{refusal}");
                 assert_eq!((digest(&manager), is_served), (before, false));
             }
         }

@@ -138,7 +138,7 @@ fn blocks_that_may_not_be_queued_are_refused_and_nothing_changes() {
     pool.set_ref_count(5, 1).expect("a count that fits");
     let refused = [
         (&[4, 0][..], "it is the null block"),
-        (&[4, 1], "it is there already"),
+        (&[4, 1], "it is already in the queue"),
         (&[4, 5], "it has 1 references"),
         (&[4, 4], "it was given twice"),
     ];

@@ -303,7 +303,7 @@ fn a_protected_share_needs_adaptive_retention() {
     let policy = Policy { protected_share, ..Policy::default() };
     let refused = Manager::new(ManagerConfig { policy, ..config(61, &[GroupSpec::full(4)]) });
     let Err(Error::Config(message)) = refused else { panic!("not refused") };
-    assert!(message.starts_with("protected_share goes with adaptive retention"), "{message}");
+    assert!(message.starts_with("protected_share needs adaptive retention"), "{message}");
     for share in [-0.1, 1.1, f64::NAN] {
         assert!(ProtectedShare::new(share).is_err());
     }

@@ -51,7 +51,7 @@ fn a_state_is_not_released_before_its_copy() {
     let (mut manager, mut first) = before_a_copy(0);
     // The state would be released first if tokens after its block counted as computed.
     first.num_computed_tokens = 20;
-    let says = "the block that is to be copied was given back";
+    let says = "the block to copy was released";
     assert_refused(&mut manager, &with_prompt_of_14(&first), 2, says);
     first.num_computed_tokens = 16;
     let served = manager.allocate_slots(&with_prompt_of_14(&first), &tokens(2));
@@ -78,7 +78,12 @@ fn a_block_for_drafts_that_is_cached_cannot_move() {
         let (mut manager, first) = before_a_copy(2);
         cache(&mut manager, block, 12);
         let view = with_prompt_of_14(&first);
-        assert_refused(&mut manager, &view, num_new_tokens, "so that it cannot move");
+        assert_refused(
+            &mut manager,
+            &view,
+            num_new_tokens,
+            "cannot move, because it is shared, cached or released",
+        );
     }
     let (mut manager, first) = before_a_copy(2);
     cache(&mut manager, 5, 12);
@@ -110,7 +115,7 @@ fn a_state_can_be_cached_for_more_tokens_but_not_for_the_same() {
     cache(&mut manager, 3, 16);
     let before = digest(&manager);
     let refusal = manager.cache_blocks(&with_prompt_of_14(&first), 16).expect_err("a refusal");
-    assert!(refusal.to_string().contains("position 1 is cached already"), "{refusal}");
+    assert!(refusal.to_string().contains("position 1 is already cached"), "{refusal}");
     assert_eq!(digest(&manager), before);
 }
 

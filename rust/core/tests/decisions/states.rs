@@ -209,6 +209,6 @@ fn a_step_is_refused_if_its_state_was_released() {
     let before = kvoxide_core::digest(&manager);
     let args = AllocateArgs { num_new_tokens: 2, ..AllocateArgs::default() };
     let refusal = manager.allocate_slots(&request.view(), &args).expect_err("a refusal");
-    assert!(refusal.to_string().contains("was given back"), "{refusal}");
+    assert!(refusal.to_string().contains("was released"), "{refusal}");
     assert_eq!(kvoxide_core::digest(&manager), before);
 }

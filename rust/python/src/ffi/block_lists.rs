@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 
 use super::block_ids::{id_arrays, id_lists};
-use super::errors::block_error;
+use super::errors::foreign_blocks;
 use super::owner::Owner;
 use super::panics::contained;
 
@@ -59,7 +59,7 @@ impl<O: Owner> BlockLists<O> {
     ) -> PyResult<&Arc<Vec<GroupBlocks>>> {
         match Arc::ptr_eq(&self.owner, owner) {
             true => Ok(&self.groups),
-            false => Err(block_error(py, "the blocks are of another manager")),
+            false => Err(foreign_blocks(py)),
         }
     }
 

@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 
 use kvoxide_core::BlockId;
 
-use super::errors::block_error;
+use super::errors::foreign_blocks;
 use super::hashes::packed_key;
 use super::owner::{Owner, WithCore};
 
@@ -44,7 +44,7 @@ impl<O: Owner> BlockView<O> {
     pub(crate) fn id_at(&self, py: Python<'_>, owner: &Arc<O>) -> PyResult<BlockId> {
         match Arc::ptr_eq(&self.owner, owner) {
             true => Ok(self.id),
-            false => Err(block_error(py, "a block is of another manager")),
+            false => Err(foreign_blocks(py)),
         }
     }
 

@@ -130,8 +130,8 @@ impl<T> IntoPyResult<T> for kvoxide_core::Result<T> {
 #[cold]
 pub(crate) fn busy_error(py: Python<'_>, name: &str) -> PyErr {
     let message = format!(
-        "the {name} is in the middle of another call; call it from one thread at a time, and not \
-         from code that its calls run"
+        "the {name} is in the middle of another call. Use it from one thread at a time, and not \
+         inside its own callbacks"
     );
     made(py, |all| &all.busy, message)
 }
@@ -140,8 +140,8 @@ pub(crate) fn busy_error(py: Python<'_>, name: &str) -> PyErr {
 #[cold]
 pub(crate) fn poisoned_error(py: Python<'_>, name: &str, reason: &str) -> PyErr {
     let message = format!(
-        "the {name} is poisoned and refuses every call: {reason}; what it holds can no longer be \
-         trusted: make a new {name} or restart the server, and please report it"
+        "the {name} is poisoned and refuses every call: {reason}; its state can no longer be \
+         trusted. Create a new {name} or restart the server, and please report it"
     );
     made(py, |all| &all.poisoned, message)
 }
@@ -169,6 +169,11 @@ fn made(
 /// Returns a `BlockError`.
 pub(crate) fn block_error(py: Python<'_>, message: &str) -> PyErr {
     to_py(py, &Error::Block(message.to_owned()))
+}
+
+/// Returns the `BlockError` for blocks of another manager.
+pub(crate) fn foreign_blocks(py: Python<'_>) -> PyErr {
+    block_error(py, "the blocks belong to another manager; pass blocks of this one")
 }
 
 /// Returns a `RequestError`.

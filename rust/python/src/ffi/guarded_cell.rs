@@ -102,7 +102,7 @@ impl<T: CheckedState> GuardedCell<T> {
     /// would have no owner, so the cell is poisoned.
     pub(crate) fn or_poison<R>(&self, py: Python<'_>, made: PyResult<R>) -> PyResult<R> {
         made.map_err(|error| {
-            let poisoned = self.poison(py, format!("what a call hands out was lost ({error})"));
+            let poisoned = self.poison(py, format!("the results of a call were lost ({error})"));
             poisoned.set_cause(py, Some(error));
             poisoned
         })

@@ -26,7 +26,7 @@ impl Hashes {
         }
         if let Ok(array) = value.cast::<PyUntypedArray>() {
             let message = format!(
-                "block hashes are an array of dtype {} and {} dimensions; give a 2-d array of \
+                "block hashes are an array of dtype {} and {} dimensions. Give a 2-d array of \
                  uint8, one row for each hash",
                 array.dtype(),
                 array.ndim()
@@ -36,7 +36,10 @@ impl Hashes {
         let py = value.py();
         let hashes = value.extract::<Vec<Bound<'_, PyBytes>>>().map_err(|error| {
             or_raised(error, py, || {
-                request_error(py, "block hashes must be a sequence of bytes or an array".into())
+                request_error(
+                    py,
+                    "block hashes must be a sequence of bytes or an array of uint8".into(),
+                )
             })
         })?;
         Self::new(value.py(), hashes.iter().map(|hash| hash.as_bytes()))
@@ -101,7 +104,8 @@ fn hash_of_len(py: Python<'_>, bytes: &[u8], hash_len: &mut Option<usize>) -> Py
         }
         None => {
             let message = format!(
-                "a block hash has {} bytes; this manager's hashes have {expected}, at most 32",
+                "a block hash has {} bytes; this manager's hashes have {expected}, and at most 32 \
+                 are allowed",
                 bytes.len()
             );
             Err(hash_error(py, message))

@@ -32,8 +32,8 @@ pub(crate) use block_views::BlockView;
 pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use copies::PyBlockCopy;
 pub(crate) use errors::{
-    Exceptions, IntoPyResult, block_error, config_error, hash_error, or_raised, request_error,
-    to_py,
+    Exceptions, IntoPyResult, block_error, config_error, foreign_blocks, hash_error, or_raised,
+    request_error, to_py,
 };
 pub(crate) use groups::{GroupDeclaration, PyGroupSpec, group_kinds};
 pub(crate) use guarded_cell::{CheckedState, GuardedCell};

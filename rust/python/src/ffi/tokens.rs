@@ -22,7 +22,7 @@ pub(crate) fn token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         return Err(request_error(
             py,
             format!(
-                "token ids are an array of dtype {} and {} dimensions; give a 1-d array of int32, \
+                "token ids are an array of dtype {} and {} dimensions. Give a 1-d array of int32, \
                  int64 or uint32",
                 array.dtype(),
                 array.ndim()
@@ -44,7 +44,7 @@ fn name_bad_token(value: &Bound<'_, PyAny>) -> PyErr {
         None => not_token_ids(value),
         Some(token) => request_error(
             value.py(),
-            format!("token id {token} is not an int within 64 bits, which token ids must be"),
+            format!("token id {token} is not an int; token ids must be ints within 64 bits"),
         ),
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn one_or_more_token_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i6
     if value.is_instance_of::<PyInt>() {
         let token = value.extract::<i64>();
         return Ok(vec![token.map_err(|_| {
-            request_error(value.py(), format!("token id {value} is not within 64 bits"))
+            request_error(value.py(), format!("token id {value} does not fit into 64 bits"))
         })?]);
     }
     token_ids(value)

@@ -10,7 +10,8 @@ use kvoxide_core::{BlockId, GroupBlocks, NULL_BLOCK};
 use super::checks::unknown_group;
 use super::state::{State, StateCell};
 use crate::ffi::{
-    BlockLists, BlockView, Owner, block_error, contained, list_methods, request_error, view_methods,
+    BlockLists, BlockView, Owner, contained, foreign_blocks, list_methods, request_error,
+    view_methods,
 };
 
 /// A view of one block.
@@ -116,7 +117,7 @@ impl PyBlocks {
     fn get_unhashed_block_ids(&self, py: Python<'_>) -> PyResult<Vec<BlockId>> {
         self.lists.unhashed_of_one(py, || {
             let message = format!(
-                "get_unhashed_block_ids is for one group; there are {}: use \
+                "get_unhashed_block_ids works only with one group, but there are {}; use \
                  get_unhashed_block_ids_all_groups",
                 self.lists.groups.len()
             );
@@ -135,7 +136,7 @@ impl PyBlocks {
     fn __add__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
         let more = other.lists.groups_at(py, &self.lists.owner)?;
         if self.lists.groups.len() != more.len() {
-            return Err(block_error(py, "the blocks are of another manager"));
+            return Err(foreign_blocks(py));
         }
         Ok(Self { lists: self.lists.joined(more) })
     }

@@ -41,7 +41,7 @@ impl State {
         }
         if request.hashes.len() * expected > request.num_tokens {
             let message = format!(
-                "the request has {} block hashes of {expected} tokens, more than its {} tokens \
+                "the request has {} block hashes of {expected} tokens, more than its {} tokens can \
                  fill",
                 request.hashes.len(),
                 request.num_tokens
@@ -53,8 +53,8 @@ impl State {
             && request.hash_len != known
         {
             let message = format!(
-                "the request's block hashes have {} bytes, those before it {known}; all requests \
-                 of a manager must use the same hash",
+                "the request's block hashes have {} bytes, but earlier ones have {known}. All \
+                 requests of a manager must use the same hash",
                 request.hash_len
             );
             return Err(hash_error(py, message));
@@ -80,15 +80,14 @@ impl State {
         let settled = request.num_tokens + request.num_in_flight_tokens;
         if request.num_computed_tokens + adopted > settled {
             let message = format!(
-                "{adopted} computed tokens are to be adopted beyond {}, more than the request's \
-                 {settled} tokens",
+                "{adopted} computed tokens after the first {} exceed the request's {settled} tokens",
                 request.num_computed_tokens
             );
             return Err(request_error(py, message));
         }
         if request.num_computed_tokens > 0 && !self.core.knows(request.id) {
             let message = format!(
-                "request '{}' has {} computed tokens but holds no blocks; set num_computed_tokens \
+                "request '{}' has {} computed tokens but holds no blocks. Set num_computed_tokens \
                  to 0 when a request is freed or preempted",
                 request.request_id, request.num_computed_tokens
             );
@@ -98,7 +97,7 @@ impl State {
         let num_slots = request.num_computed_tokens + adopted + args.num_new_tokens;
         if num_slots > max_len {
             let message = format!(
-                "slots for {num_slots} tokens are asked for, more than max_model_len {max_len}"
+                "slots for {num_slots} tokens were requested, more than max_model_len {max_len}"
             );
             return Err(request_error(py, message));
         }

@@ -114,7 +114,8 @@ impl PyRequest {
     ) -> PyResult<Self> {
         let prompt = Prompt::new(py, prompt_token_ids, num_prompt_tokens)?;
         if block_hasher.is_some() && (block_hashes.is_some() || prompt_token_ids.is_none()) {
-            let message = "block_hasher goes with prompt_token_ids and without block_hashes";
+            let message =
+                "block_hasher needs prompt_token_ids and cannot be used with block_hashes";
             return Err(request_error(py, message.into()));
         }
         let ready_made = block_hashes.map(Hashes::extract).transpose()?.unwrap_or_default();
@@ -210,14 +211,15 @@ impl PyRequest {
             return Err(request_error(py, message.into()));
         }
         if !self.tokens.is_empty() && num_new_tokens != 0 {
-            let message = "the request has tokens: append them with append_output_token_ids, and \
-                           their hashes here with num_new_tokens 0";
+            let message = "the request has tokens; append them with append_output_token_ids, and \
+                           pass num_new_tokens 0 with their hashes";
             return Err(request_error(py, message.into()));
         }
         let new = Hashes::extract(block_hashes)?;
         if !new.hashes.is_empty() && self.hash_len != 0 && new.hash_len != self.hash_len {
             let message = format!(
-                "block hashes have {} bytes, those before them {}; all must have the same length",
+                "block hashes have {} bytes, but earlier ones have {}. All must have the same \
+                 length",
                 new.hash_len, self.hash_len
             );
             return Err(hash_error(py, message));

@@ -81,7 +81,7 @@ impl StepTime {
             }
         }
         if base + prefill == 0.0 {
-            let message = "step_time: base and prefill are 0; a step takes time";
+            let message = "step_time: base and prefill are 0; at least one of them must be above 0";
             return Err(Error::Config(message.into()));
         }
         Ok(())

@@ -73,8 +73,8 @@ impl Router {
 fn recorded(trace: &Trace) -> Result<Vec<u64>, Error> {
     let instance = |(index, request): (usize, &TraceRequest)| {
         let missing = || {
-            let message = "the router 'recorded' is for recordings of servers: request";
-            Error::Config(format!("{message} {} says no instance that served it", index + 1))
+            let message = "the router 'recorded' needs the recording of a server; request";
+            Error::Config(format!("{message} {} names no instance", index + 1))
         };
         request.instance.map(u64::from).ok_or_else(missing)
     };
@@ -115,6 +115,6 @@ mod tests {
         let mut trace = Trace::default();
         trace.push(TraceRequest::of_tokens(vec![1], 1)).expect("tokens");
         let refused = Router::new(Routing::Recorded, 2, &trace).expect_err("not recorded");
-        assert!(refused.to_string().contains("request 1 says no instance that served it"));
+        assert!(refused.to_string().contains("request 1 names no instance"));
     }
 }

@@ -62,7 +62,7 @@ impl Routing {
     pub fn named(name: &str, given: BTreeMap<String, f64>) -> Result<Self, Error> {
         let Some(mut routing) = ROUTINGS.into_iter().find(|routing| routing.name() == name) else {
             let known: Vec<_> = ROUTINGS.iter().map(Self::name).collect();
-            let message = format!("unknown router '{name}'; known are {}", known.join(", "));
+            let message = format!("unknown router '{name}'; it can be {}", known.join(", "));
             return Err(Error::Config(message));
         };
         for (weight, value) in given {

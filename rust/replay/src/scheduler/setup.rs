@@ -40,7 +40,7 @@ impl<'a> Setup<'a> {
             return Err(Error::Config(message.into()));
         }
         if settings.has_bound && !settings.enable_caching {
-            let message = "a bound is found for a pool with prefix caching";
+            let message = "a bound needs prefix caching, which is disabled";
             return Err(Error::Config(message.into()));
         }
         let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();

@@ -122,7 +122,7 @@ impl Timed {
         let start = times.min().unwrap_or(0);
         let since_start = |time: u64| of_speed(time.saturating_sub(start));
         if let Some(never) = trace.first_never_arriving() {
-            let message = format!("request {} of the trace waits for ever", never + 1);
+            let message = format!("request {} of the trace waits forever", never + 1);
             return Err(Error::Config(message));
         }
         let mut timed = Self::default();
@@ -140,8 +140,8 @@ impl Timed {
                 (None, Some(time)) => timed.left.push(Reverse((since_start(time), index))),
                 (None, None) => {
                     let message = format!(
-                        "request {} of the trace says no time at which it arrived (a timestamp of \
-                         at least 0)",
+                        "request {} of the trace has no time of arrival; give it a timestamp of at \
+                         least 0",
                         index + 1
                     );
                     return Err(Error::Config(message));
@@ -233,7 +233,7 @@ mod tests {
         let wait = Wait::for_answers(vec![7], 0);
         trace.push(TraceRequest { wait, ..TraceRequest::of_tokens(vec![1], 1) }).expect("tokens");
         let refused = Source::new(Arrivals::Trace { speed: 1.0 }, &trace, 1).expect_err("a wait");
-        assert!(refused.to_string().contains("request 2 of the trace waits for ever"), "{refused}");
+        assert!(refused.to_string().contains("request 2 of the trace waits forever"), "{refused}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub fn serve(
     serving.check()?;
     let instances = serving.instances;
     if settings.has_bound && instances > 1 {
-        let message = format!("a bound is found for one pool, not for {instances} instances");
+        let message = format!("a bound works only with one instance; there are {instances}");
         return Err(Error::Config(message).into());
     }
     let setup = Setup::new(trace, settings, control)?;

@@ -13,7 +13,7 @@ pub type Fields = Map<String, Value>;
 
 /// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{}{message}", if field.is_empty() { String::new() } else { format!("field '{field}': ") })]
+#[error("{}{message}", if field.is_empty() { String::new() } else { format!("field '{field}' ") })]
 pub struct LineError {
     /// The field with the error; empty for the whole line.
     pub field: String,
@@ -111,7 +111,7 @@ pub fn check_no_text(dialect: &str, fields: &Fields, texts: &[&str]) -> Result<(
 /// Returns the error that a text field of a dialect cannot be replayed.
 pub fn is_text(dialect: &str, name: &str) -> LineError {
     let message = format!(
-        "is text (format {dialect}), whose tokens only the model's tokenizer knows; write them as \
+        "is text (format {dialect}); only the model's tokenizer knows its tokens. Write them as \
          prompt_token_ids, or record the server with KVOXIDE_RECORD"
     );
     wrong(name, message)

@@ -73,7 +73,10 @@ impl Trace {
     /// [`Self::return_answers`].
     pub fn push(&mut self, mut request: TraceRequest) -> Result<(), LineError> {
         if self.has_id_per_token {
-            return Err(wrong("", "the answers of this trace have been returned".into()));
+            return Err(wrong(
+                "",
+                "the trace already contains its answers and cannot take more lines".into(),
+            ));
         }
         let Part { first_id, delay, instance } = self.part;
         self.widths = self.widths_with(&request)?;
@@ -119,7 +122,7 @@ impl Trace {
     pub fn push_schedule(&mut self, line: &[u8]) -> Result<(), LineError> {
         match self.schedules.last_mut() {
             Some(schedule) => schedule.push_line(line),
-            None => Err(wrong("schedule", "is in a part without a schedule".into())),
+            None => Err(wrong("schedule", "belongs to a part without a schedule".into())),
         }
     }
 
@@ -211,8 +214,8 @@ impl Trace {
             return Ok(0);
         }
         if self.requests.iter().all(|request| request.conversation.is_none()) {
-            let message = "is in no line; it says which requests are of one conversation, as \
-                           chat_id and parent_chat_id do";
+            let message = "is in no line; give each line a session_id, or a chat_id and a \
+                           parent_chat_id";
             return Err(wrong("session_id", message.into()));
         }
         let answers = Answers::find(&self.requests, self.tokens_per_id()?);
@@ -245,7 +248,7 @@ impl Trace {
             MAX_WIDTH => format!("{least} or more"),
             _ => format!("{least} to {most}"),
         };
-        let message = || format!("ids stand for {} tokens each; say how many", range());
+        let message = || format!("can have {} tokens per id; give their number", range());
         widths.chosen().ok_or_else(|| wrong("hash_ids", message()))
     }
 
@@ -319,7 +322,8 @@ fn contradiction(widths: IdWidths, is_of_whole: bool, length: usize, num_ids: us
         false => format!("{from} to {to}"),
     };
     let widths = format!("{}, one for each {}", range(fewest, expected), range(least, most));
-    let whole = if is_of_whole { ", of whole blocks only as in the lines before" } else { "" };
+    let whole =
+        if is_of_whole { ", because earlier lines have ids only of whole blocks" } else { "" };
     format!("has {num_ids} ids; {length} tokens need {widths}{whole}")
 }
 
@@ -335,7 +339,7 @@ fn check_output_ids(request: &TraceRequest, widths: IdWidths) -> Result<(), Line
     }
     let generated = request.output_length;
     let message =
-        format!("has {count} ids; {generated} tokens behind the prompt's have 0 to {most}");
+        format!("has {count} ids; {generated} tokens after the prompt can have 0 to {most}");
     Err(wrong("output_hash_ids", message))
 }
 
@@ -363,8 +367,8 @@ mod tests {
         let refused = trace.push(of_ids(600, 0..5)).expect_err("ids of 101 to 120 tokens");
         assert_eq!(
             refused.message,
-            "has 5 ids; 600 tokens need 6, one for each 100, of whole blocks only as in the lines \
-             before"
+            "has 5 ids; 600 tokens need 6, one for each 100, because earlier lines have ids only \
+             of whole blocks"
         );
         let mut trace = Trace::with_tokens_per_id(100);
         trace.push(of_ids(600, 0..6)).expect("ids of 100 tokens");
@@ -396,13 +400,13 @@ mod tests {
         let mut trace = Trace::default();
         trace.push(of_ids(600, 0..1)).expect("one id");
         let unknown = trace.tokens_per_id().expect_err("600 or more");
-        assert_eq!(unknown.message, "ids stand for 600 or more tokens each; say how many");
+        assert_eq!(unknown.message, "can have 600 or more tokens per id; give their number");
         trace.push(of_ids(1100, 0..2)).expect("ids of 600 to 1,099 tokens");
         assert_eq!(trace.tokens_per_id(), Ok(1024));
         trace.push(of_ids(1300, 0..2)).expect("ids of 650 to 1,099 tokens");
         trace.push(of_ids(1000, 0..2)).expect("ids of 650 to 999 tokens");
         let unknown = trace.tokens_per_id().expect_err("no power of two");
-        assert_eq!(unknown.message, "ids stand for 650 to 999 tokens each; say how many");
+        assert_eq!(unknown.message, "can have 650 to 999 tokens per id; give their number");
     }
 
     #[test]

@@ -100,7 +100,9 @@ impl Reader {
         let names = |role: Role| roles.names(role).iter().map(move |name| (role, name));
         let missing = Role::ALL.into_iter().filter(is_missing).flat_map(names);
         missing
-            .map(|(role, name)| format!("no line has '{name}', named as {}", role.name()))
+            .map(|(role, name)| {
+                format!("no line has '{name}', which columns names for {}", role.name())
+            })
             .collect()
     }
 
@@ -152,7 +154,7 @@ impl Reader {
                 self.read_object(&fields)
             }
             Ok(value) => match objects(value) {
-                none if none.is_empty() => Err(wrong("", "not a JSON object".into())),
+                none if none.is_empty() => Err(wrong("", "the line is not a JSON object".into())),
                 objects => {
                     if self.dialect.is_none() {
                         self.dialect = of_objects(&objects);
@@ -175,11 +177,11 @@ impl Reader {
         let header = Header::of_line(line).filter(|_| is_table);
         let Some(header) = header else {
             let more = if self.dialect.is_none() { what_else(line) } else { "" };
-            return Err(wrong("", format!("not a JSON object: {error}{more}")));
+            return Err(wrong("", format!("the line is not a JSON object: {error}{more}")));
         };
         let (dialect, table) = self.table_of(&header)?;
         if let Some(name) = table.ambiguous() {
-            let message = "is the name of several columns; give each column a name of its own";
+            let message = "is the name of several columns; give each column its own name";
             return Err(wrong(name, message.into()));
         }
         for name in &table.unknown {
@@ -199,7 +201,7 @@ impl Reader {
                     roles.0.iter().flatten().find(|it| header.place(it).is_none())
                 {
                     let names = header.names.join(", ");
-                    return Err(wrong(missing, format!("is no column; the table has {names}")));
+                    return Err(wrong(missing, format!("is not a column; the table has {names}")));
                 }
                 records.map(|records| (dialect, header.table_of(records, roles)))
             }
@@ -211,7 +213,7 @@ impl Reader {
                 None => Dialect::of_header(header),
             },
         };
-        found.ok_or_else(|| unknown("a table has columns", &header.names, EXAMPLE))
+        found.ok_or_else(|| unknown("the table has columns", &header.names, EXAMPLE))
     }
 
     fn read_object(&mut self, fields: &Fields) -> Result<(), LineError> {
@@ -257,7 +259,7 @@ impl Reader {
             }
         } else if is_other && !dialect.extends_mooncake() {
             let message = format!(
-                "is {}'s, and the lines before are {}'s; --format says which it is",
+                "is a field of {}, but earlier lines are {}; choose one with --format",
                 other.name, dialect.name
             );
             return Err(wrong(first, message));
@@ -273,7 +275,10 @@ impl Trace {
     /// Adds all requests of a line. If it returns an error, it adds none.
     pub fn push_line(&mut self, reader: &mut Reader, line: &[u8]) -> Result<(), LineError> {
         if reader.reading.is_finished {
-            return Err(wrong("", "the reading of this trace has ended".into()));
+            return Err(wrong(
+                "",
+                "the trace was already finished and cannot take more lines".into(),
+            ));
         }
         reader.read(line, self.requests.len())?;
         let (num_before, widths, largest_id) = (self.requests.len(), self.widths, self.largest_id);
@@ -295,7 +300,7 @@ impl TraceRequest {
         let mut reader = Reader::default();
         reader.read(line, 0)?;
         let request = reader.reading.requests.pop();
-        request.ok_or_else(|| wrong("", "holds no request".into()))
+        request.ok_or_else(|| wrong("", "the line holds no request".into()))
     }
 }
 
@@ -324,12 +329,12 @@ fn what_else(line: &[u8]) -> &'static str {
         _ if !is_text => "",
         Some(b'{' | b'[') | None => "",
         Some(b'0'..=b'9' | b'"') if line.iter().any(|byte| b",;\t|".contains(byte)) => {
-            ", nor the header of a table, which names the columns; write a header as the first \
-             line, such as TIMESTAMP,ContextTokens,GeneratedTokens"
+            ", nor the header of a table. Write the names of the columns as first line, such as \
+             TIMESTAMP,ContextTokens,GeneratedTokens"
         }
         Some(_) => {
-            "; text logs of servers do not have the tokens of each request: record the server \
-             with KVOXIDE_RECORD; `kvoxide formats` shows what is read"
+            "; text logs of servers do not have the tokens of each request. Record the server with \
+             KVOXIDE_RECORD; `kvoxide formats` lists all formats"
         }
     }
 }

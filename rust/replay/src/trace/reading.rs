@@ -188,7 +188,10 @@ impl Reading {
         self.name = Some(name);
         match self.named.contains_key(&name) {
             false => Ok(()),
-            true => Err(wrong(field, format!("is {value}, as in an earlier line"))),
+            true => Err(wrong(
+                field,
+                format!("is {value}, as in an earlier line; give each request its own"),
+            )),
         }
     }
 
@@ -220,13 +223,13 @@ impl Reading {
         output: usize,
     ) -> Prompt {
         if prefix > length {
-            self.note("prefixes that are longer than their prompt are cut to its length");
+            self.note("prefixes longer than their prompt are cut to its length");
         }
         let before = self.sequences.remove(&session).unwrap_or_default();
         let num_known = prefix.min(length).min(before.len());
         if num_known < prefix.min(length) {
             self.note(
-                "cached tokens that the session's request before did not have are played as new",
+                "cached tokens that the session's previous request did not have are replayed as new",
             );
         }
         let num_new = (length + output - num_known) as i64;

@@ -110,7 +110,7 @@ impl Schedule {
     /// Adds the events of a line.
     pub fn push_line(&mut self, line: &[u8]) -> Result<(), LineError> {
         let line: Line = serde_json::from_slice(line)
-            .map_err(|error| wrong("schedule", format!("is no part of a schedule: {error}")))?;
+            .map_err(|error| wrong("schedule", format!("is not part of a schedule: {error}")))?;
         match line {
             Line::Schedule { schedule } => {
                 let events = schedule.into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
@@ -186,7 +186,8 @@ fn part(numbers: &[u64]) -> Result<Scheduled, LineError> {
 
 fn number(value: u64) -> Result<u32, LineError> {
     let in_range = u32::try_from(value).ok().filter(|_| value < MOST);
-    in_range.ok_or_else(|| wrong("schedule", format!("has the number {value}; at most 2^32 - 1")))
+    in_range
+        .ok_or_else(|| wrong("schedule", format!("has the number {value}; the limit is 2^32 - 1")))
 }
 
 /// A reset, with the first request that arrived after it.

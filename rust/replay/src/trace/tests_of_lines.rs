@@ -219,7 +219,7 @@ fn dynamos_rows_wait_for_the_requests_that_they_name() {
     let own = format!(r#"{{"request_id": "d", "wait_for": ["d"], {rest}}}"#);
     let refused = error(&[&a, &own]);
     assert_eq!(refused.field, "wait_for");
-    assert!(refused.message.ends_with("\"d\", the request itself"), "{refused}");
+    assert!(refused.message.contains("\"d\", the request itself"), "{refused}");
     assert_eq!(error(&[&a, &a]).field, "request_id");
 }
 
@@ -260,7 +260,7 @@ fn dynamos_priority_is_none_of_blocks() {
         assert!(trace.requests().iter().all(|request| request.priority.is_none()));
         assert_eq!(
             reader.notes(),
-            ["priority is Dynamo's order of scheduling, which is not played"]
+            ["priority is Dynamo's order of scheduling, which is not replayed"]
         );
     }
     let (trace, reader) = trace(&[&row("7")]);
@@ -275,7 +275,7 @@ fn lines_of_two_dialects_are_no_trace() {
         r#"{"chat_id": 1, "turn": 1, "input_length": 8, "output_length": 1, "hash_ids": [1]}"#;
     let refused = error(&[row, chat]);
     assert_eq!(refused.field, "chat_id");
-    assert!(refused.message.contains("is bailian's, and the lines before are mooncake's"));
+    assert!(refused.message.contains("is a field of bailian, but earlier lines are mooncake"));
     let named = r#"{"wait_for": [], "input_length": 8, "output_length": 1, "hash_ids": [1]}"#;
     let (mut trace, mut reader) = trace(&[row]);
     trace.push_line(&mut reader, named.as_bytes()).expect("Mooncake's and more");
@@ -386,7 +386,7 @@ fn tables_have_a_header_and_no_ids() {
     let images = ["TIMESTAMP,NumImages,ContextTokens,GeneratedTokens"];
     assert!(trace(&images).1.notes()[0].contains("column 'NumImages' is not used"));
     let refused = error(&["2023-11-16 18:17:03.5,4808,10"]);
-    assert!(refused.message.contains("nor the header of a table, which names the columns"));
+    assert!(refused.message.contains("nor the header of a table"));
 }
 
 #[test]

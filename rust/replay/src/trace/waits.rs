@@ -44,7 +44,7 @@ impl Trace {
         if may_be_late && are_timed() && are_late() {
             self.sort_by_arrival();
             reader.reading.is_finished = true;
-            let note = "lines are not in order of time: requests are played in that of arrival";
+            let note = "lines are not in order of time; requests are replayed in order of arrival";
             reader.reading.note(note);
         }
     }
@@ -76,7 +76,7 @@ impl Trace {
     fn why_never(&self, order: &[u32], reader: &Reader) -> LineError {
         if let Some((follower, name)) = reader.reading.first_awaited() {
             let message =
-                format!("of request {} is {name}, which no line read so far has", follower + 1);
+                format!("of request {} is {name}, but no line so far has that name", follower + 1);
             return wrong("wait_for", message);
         }
         let missing: Vec<_> = are_missing(order, self.requests.len()).collect();
@@ -88,7 +88,7 @@ impl Trace {
             let after = self.requests[at].wait.iter().flat_map(|wait| &wait.after);
             let mut others = after.map(|it| it.request as usize);
             let Some(next) = others.find(|&other| missing.get(other) == Some(&true)) else {
-                let message = format!("request {} waits for one that is not there", at + 1);
+                let message = format!("request {} waits for a request that does not exist", at + 1);
                 return wrong("", message);
             };
             at = next;
@@ -190,7 +190,7 @@ mod tests {
         let refused = trace.finish(&mut reader, false).expect_err("no line is e");
         assert_eq!(
             refused.to_string(),
-            "field 'wait_for': of request 1 is \"e\", which no line read so far has"
+            "field 'wait_for' of request 1 is \"e\", but no line so far has that name"
         );
         assert_eq!((requests(&trace), trace.first_never_arriving()), (before, Some(0)));
         assert_eq!(trace.finish(&mut reader, true), Ok(2));

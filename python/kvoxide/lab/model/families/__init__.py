@@ -51,6 +51,7 @@ from kvoxide.lab.model.families.windows import (
     one_wider,
 )
 from kvoxide.lab.model.layers import Layers
+from kvoxide.lab.model.release import NEXT_STEP
 
 
 @dataclass(frozen=True)
@@ -298,26 +299,25 @@ def family_of(config: Config) -> Family:
     family = next((FAMILIES[name] for name in _names(architecture) if name in FAMILIES), None)
     if family is None:
         raise UnknownModelError(
-            f"the model is a {architecture}, which is unknown here{_similar(architecture)}. Ask"
-            " vLLM where it is installed, or give its groups with --groups"
+            f"kvoxide does not know the model class {architecture}{_similar(architecture)}."
+            f" {NEXT_STEP}"
         )
     for name in family.reads:
         if not config.text.has(name):
             raise ConfigError(
-                f"{config.text.source} has no {name}. vLLM's {architecture} reads it, and the"
-                " class of the configuration has no default for it. Add it to the file"
+                f"{config.text.source} has no {name}. vLLM's {architecture} reads it, and its"
+                f" configuration class has no default. Add {name} to the file"
             )
     if not family.has_longrope and "longrope" in rope.types_of(config.text.values):
         raise ConfigError(
-            f"{config.text.source}: vLLM has no longrope for the rotary positions of a"
-            f" {architecture}"
+            f"{config.text.source}: vLLM does not support longrope positions in a {architecture};"
+            " correct rope_scaling"
         )
     language = str(config.text.need("model_type"))
     if family.languages and language not in family.languages:
         raise UnknownModelError(
-            f"the language model of the {architecture} is a {language}; known in it are"
-            f" {', '.join(family.languages)}. Ask vLLM where it is installed, or give its groups"
-            " with --groups"
+            f"kvoxide does not know the language model {language} inside a {architecture}; it knows"
+            f" {', '.join(family.languages)}. {NEXT_STEP}"
         )
     return family
 
@@ -326,7 +326,7 @@ def _similar(architecture: str) -> str:
     """Return the known classes whose names are most similar."""
     stems = {_stem(name): name for name in FAMILIES}
     names = [stems[stem] for stem in get_close_matches(_stem(architecture), stems, n=3)]
-    return f"; similar names that are known: {', '.join(names)}" if names else ""
+    return f"; similar names that it knows: {', '.join(names)}" if names else ""
 
 
 def _stem(name: str) -> str:

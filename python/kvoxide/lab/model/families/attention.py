@@ -60,9 +60,9 @@ def _head_bytes(size: int, config: Config, deployment: Deployment) -> int:
         return size * cache_bytes(config, deployment)
     if size not in _NVFP4_HEADS or not config.is_text:
         raise ConfigError(
-            f"the checkpoint's KV cache is in nvfp4, which on a Hopper GPU is known here for text"
-            f" models with heads of {_NVFP4_HEADS}; {config.architecture} has heads of {size}."
-            " --kv-cache-dtype names another precision, or ask vLLM where it is installed"
+            "kvoxide knows an nvfp4 KV cache on Hopper only for text models with heads of"
+            f" {_NVFP4_HEADS}. {config.architecture} has heads of {size}. Give another"
+            " --kv-cache-dtype, or install vLLM so that kvoxide can ask it"
         )
     return size // 2 + size // _ELEMENTS_OF_A_SCALE
 
@@ -88,7 +88,9 @@ def derived_head_size(text: Fields) -> int:
     """Return the size of a head of a class that does not read ``head_dim``."""
     size = text.count("hidden_size") // text.count("num_attention_heads")
     if size == 0:
-        raise ConfigError(f"{text.source}: num_attention_heads is larger than hidden_size")
+        raise ConfigError(
+            f"{text.source}: num_attention_heads is larger than hidden_size; correct the file"
+        )
     return size
 
 
@@ -123,8 +125,8 @@ def without_reused(text: Fields, layers: Layers) -> Layers:
     shared = text.optional_count("num_kv_shared_layers") or 0
     if shared >= text.num_layers:
         raise ConfigError(
-            f"{text.source}: num_kv_shared_layers is {shared} of {text.num_layers} layers; at"
-            " least one keeps its own"
+            f"{text.source}: num_kv_shared_layers is {shared} of {text.num_layers} layers; at least"
+            " one layer must keep its own KV cache"
         )
     return [*layers[: text.num_layers - shared], *[()] * shared]
 

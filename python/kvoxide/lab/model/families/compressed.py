@@ -33,13 +33,15 @@ def compressed(config: Config, deployment: Deployment) -> Layers:
     compresses by 4, and an indexer chooses from the results, or by 128.
     """
     if deployment.cache_dtype not in (AUTO, "fp8", "fp8_e4m3"):
-        raise ConfigError(f"cache_dtype is {deployment.cache_dtype}; DeepSeek V4 keeps fp8 alone")
+        raise ConfigError(f"cache_dtype is {deployment.cache_dtype}; DeepSeek V4 supports only fp8")
     text = config.text
     share(text.count("num_attention_heads"), deployment.tensor_parallel, "attention heads")
     layers = text.num_layers
     ratios = text.counts("compress_ratios") or _ratios_of_kinds(config)
     if len(ratios) < layers or not set(ratios) <= {0, 1, *_STATE_BLOCKS}:
-        raise ConfigError(f"{text.source}: compress_ratios is not 0, 4 or 128 for {layers} layers")
+        raise ConfigError(
+            f"{text.source}: compress_ratios must have 0, 4 or 128 for each of the {layers} layers"
+        )
     return [_v4_layer(config, ratio) for ratio in ratios[:layers]]
 
 

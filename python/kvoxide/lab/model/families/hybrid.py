@@ -101,7 +101,7 @@ def _kinds(text: Fields) -> list[str]:
     it."""
     kinds = text.kinds(_KINDS)
     if kinds is None:
-        raise ConfigError(f"{text.source} has no layer_types")
+        raise ConfigError(text.missing("layer_types"))
     return kinds
 
 
@@ -177,7 +177,7 @@ def nemotron_h(config: Config, deployment: Deployment) -> Layers:
     window = text.optional_count("sliding_window")
     kinds = text.kinds(_KINDS, "layers_block_type")
     if kinds is None:
-        raise ConfigError(f"{text.source} has no layers_block_type")
+        raise ConfigError(text.missing("layers_block_type"))
     return _layers(kinds, state, attention_layer(config, deployment, window))
 
 

@@ -65,12 +65,14 @@ def _have_indexers(text: Fields) -> list[bool]:
     pattern, layers = text.get("index_topk_pattern"), range(text.num_layers)
     if pattern is not None:
         if not isinstance(pattern, str | list | tuple):
-            raise ConfigError(f"{text.source}: index_topk_pattern is {pattern!r}, not letters")
+            raise ConfigError(f"{text.source}: index_topk_pattern is {pattern!r}; expected letters")
         return [layer >= len(pattern) or pattern[layer] != _SHARES for layer in layers]
     every = text.count("index_topk_freq", 1)
     offset = text.get("index_skip_topk_offset") if text.has("index_skip_topk_offset") else 2
     if type(offset) is not int:
-        raise ConfigError(f"{text.source}: index_skip_topk_offset is {offset!r}, not an integer")
+        raise ConfigError(
+            f"{text.source}: index_skip_topk_offset is {offset!r}; expected an integer"
+        )
     return [max(layer - offset + 1, 0) % every == 0 for layer in layers]
 
 

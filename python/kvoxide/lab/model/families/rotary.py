@@ -30,7 +30,7 @@ def require_rotary(text: Fields) -> None:
         kind = part.get("rope_type", _DEFAULT)
         if kind not in _TYPES:
             raise ConfigError(
-                f"{text.source}: rope_type is {kind!r}, which vLLM does not know. It knows"
+                f"{text.source}: rope_type is {kind!r}, which vLLM does not know; it can be"
                 f" {', '.join(sorted(_TYPES))}"
             )
         _require_positive(text, part, "rope_theta")
@@ -47,8 +47,8 @@ def _require_positive(text: Fields, part: Mapping[str, Any], name: str) -> None:
         return
     if not isinstance(value, int | float) or value <= 0:
         raise ConfigError(
-            f"{text.source}: {name} of the rotary positions is {value!r}; vLLM computes with a"
-            " number above 0. Correct it"
+            f"{text.source}: {name} of the rotary positions is {value!r}; it must be a number above"
+            " 0"
         )
 
 
@@ -63,7 +63,7 @@ def _require_sections(text: Fields, part: Mapping[str, Any]) -> None:
     rotary = int(head_size(text) * share)
     if sum(sections) != rotary // 2:
         raise ConfigError(
-            f"{text.source}: mrope_section is {list(sections)}, whose sum has to be {rotary // 2},"
-            f" half the {rotary} rotary elements of a head. Without a head_dim in the file, a head"
-            " may have another size than the model's; add head_dim"
+            f"{text.source}: mrope_section is {list(sections)}; its sum must be {rotary // 2}, half"
+            f" the {rotary} rotary elements of a head. If the heads have another size, add head_dim"
+            " to the file"
         )

@@ -20,7 +20,10 @@ def share(count: int, ranks: int, what: str) -> int:
     """Return the size of equal parts of ``count`` things. Raises :class:`~kvoxide.ConfigError` if
     equal parts are impossible."""
     if count % ranks:
-        raise ConfigError(f"{count} {what} cannot be shared by {ranks} tensor parallel ranks")
+        raise ConfigError(
+            f"{ranks} tensor parallel ranks cannot share {count} {what}; use a number of ranks that"
+            f" divides {count}"
+        )
     return count // ranks
 
 
@@ -44,11 +47,15 @@ def kv_heads(text: Fields, ranks: int, total: int | None = None) -> int:
     total = total or _total(text, heads)
     if heads % total:
         raise ConfigError(
-            f"{text.source}: num_attention_heads {heads} is not a multiple of {total} KV heads"
+            f"{text.source}: num_attention_heads is {heads}; it must be a multiple of the {total}"
+            " KV heads"
         )
     if total < ranks:
         if ranks % total:
-            raise ConfigError(f"{ranks} tensor parallel ranks cannot share {total} KV heads")
+            raise ConfigError(
+                f"{ranks} tensor parallel ranks cannot share {total} KV heads; use a multiple of"
+                f" {total}"
+            )
         return 1
     return share(total, ranks, "KV heads")
 
@@ -59,8 +66,8 @@ def _total(text: Fields, heads: int) -> int:
         return text.count("num_key_value_heads", heads)
     if text.get(name) is None:
         raise ConfigError(
-            f"{text.source} has no {name}, and the class of the configuration has no default for"
-            " it. vLLM refuses it then; add it to the file"
+            f"{text.source} has no {name}, and its configuration class has no default. vLLM refuses"
+            f" it then; add {name} to the file"
         )
     return text.count(name)
 
@@ -70,5 +77,7 @@ def head_size(text: Fields) -> int:
     size = text.optional_count("head_dim")
     size = size or text.count("hidden_size") // text.count("num_attention_heads")
     if size == 0:
-        raise ConfigError(f"{text.source}: num_attention_heads is larger than hidden_size")
+        raise ConfigError(
+            f"{text.source}: num_attention_heads is larger than hidden_size; correct the file"
+        )
     return size

@@ -45,8 +45,8 @@ def of_qwen(text: Fields) -> list[int | None]:
     kinds = set(_kinds(text) or ())
     if len(kinds) > 1 and text.count("max_window_layers") != text.num_layers:
         raise ConfigError(
-            f"{text.source}: max_window_layers and layer_types leave windows in some layers, which"
-            " vLLM does not run for this model"
+            f"{text.source}: max_window_layers and layer_types give only some layers a window; vLLM"
+            " does not support that for this model"
         )
     return in_all_layers(text)
 
@@ -65,7 +65,9 @@ def of_several_sizes(text: Fields) -> list[int | None]:
 def _sizes(text: Fields, sizes: list[Any]) -> list[int | None]:
     for size in sizes:
         if size is not None and (type(size) is not int or size < 0):
-            raise ConfigError(f"{text.source}: sliding_windows has {size!r}, not a size in tokens")
+            raise ConfigError(
+                f"{text.source}: sliding_windows has {size!r}; expected a size in tokens"
+            )
     return text.of_layers("sliding_windows", sizes)
 
 
@@ -79,10 +81,12 @@ def interleaved(text: Fields) -> list[int | None]:
     if type(value) is int:
         return [text.count(name) for _ in layers]
     if not isinstance(value, list | tuple) or not value:
-        raise ConfigError(f"{text.source}: {name} is {value!r}; vLLM reads a size or a list")
+        raise ConfigError(
+            f"{text.source}: {name} is {value!r}; expected a size in tokens, or a list of sizes"
+        )
     for each in value:
         if each is not None and (type(each) is not int or each < 1):
-            raise ConfigError(f"{text.source}: {name} has {each!r}, not a size in tokens")
+            raise ConfigError(f"{text.source}: {name} has {each!r}; expected a size in tokens")
     return [value[layer % len(value)] or of_model for layer in layers]
 
 
@@ -105,9 +109,9 @@ def _of_model(text: Fields) -> int | None:
         return None
     if window and not text.is_whole and text.get("use_sliding_window") is False:
         raise ConfigError(
-            f"{text.source}: sliding_window is {window}, use_sliding_window is false. The model's"
-            " own code decides which counts, and kvoxide does not execute that code. Remove"
-            " sliding_window to plan without windows"
+            f"{text.source}: sliding_window is {window}, but use_sliding_window is false. The"
+            " model's own code decides which one counts, and kvoxide does not execute that code. To"
+            " plan without windows, remove sliding_window"
         )
     return window
 

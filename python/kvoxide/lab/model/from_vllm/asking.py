@@ -87,7 +87,7 @@ def _asked(files: dict[str, bytes], gpu: str, options: dict[str, Any]) -> dict[s
                 timeout=_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            return {"failed": f"no answer within {_SECONDS} seconds"}
+            return {"failed": f"it did not answer within {_SECONDS} seconds"}
     for line in done.stdout.splitlines():
         if line.startswith(MARK):
             found: dict[str, Any] = json.loads(line.removeprefix(MARK))

@@ -63,10 +63,12 @@ class VllmPlan:
         if self.prefix_caching or self.deployment.prefix_caching is False:
             return ()
         if self.deployment.prefix_caching:
-            return (f"{self.asked} switches prefix caching off for this model, whatever is asked",)
+            return (
+                f"{self.asked} disables prefix caching for this model, and no option changes that",
+            )
         return (
-            f"{self.asked} switches prefix caching off for this model by default, so nothing is"
-            " hit; --enable-prefix-caching switches it on",
+            f"{self.asked} disables prefix caching for this model by default, so nothing is hit;"
+            " --enable-prefix-caching enables it",
         )
 
     @property
@@ -118,7 +120,9 @@ class VllmPlan:
 
 def _spec(row: Mapping[str, Any]) -> KVCacheGroupSpec:
     if not row["is_native"]:
-        raise UnsupportedGroupError(f"vLLM's {row['kind']} is no kind of group that kvoxide has")
+        raise UnsupportedGroupError(
+            f"kvoxide has no kind of KV cache group for vLLM's {row['kind']}"
+        )
     cacheable = row["prefix_cacheable"]
     sizes: dict[str, Any] = {name: size for name, size in row["sizes"].items() if size}
     return KVCacheGroupSpec(row["kind"], row["block_size"], prefix_cacheable=cacheable, **sizes)

@@ -38,9 +38,9 @@ PREFIXES = Prefixes()
 LONG_CONTEXTS = LongContexts()
 
 _json_option = output_option(
-    "--json", "FILE", 'Write {"missing_runs": N, "rows": [...]}, one row per run that was done.'
+    "--json", "FILE", 'Write {"missing_runs": N, "rows": [...]} with one row per finished run.'
 )
-_plot_option = plot_option("Draw the hit shares.")
+_plot_option = plot_option("Plot the hit shares.")
 
 
 @click.group()
@@ -63,10 +63,11 @@ def prefixes(
     place: Place | None,
     quiet: bool,
 ) -> None:
-    """Hit share over the number of shared prefixes that take turns.
+    """Measure the hit share for 15, 20, 30 and 60 shared prefixes.
 
-    Gemma-3-like groups and 189,245 blocks; 15, 20, 30 and 60 shared prefixes of 28,000 tokens.
-    Each request adds 200 tokens of its own. There are two passes, and the second counts.
+    The groups are like Gemma-3's, and the pool has 189,245 blocks. A prefix has 28,000 tokens, and
+    each request adds 200 of its own. Requests use the prefixes in turn. There are two passes, and
+    only the second one counts.
     """
     _run(PREFIXES, policies, json_path, plot_path, html_path, place, quiet)
 
@@ -86,10 +87,10 @@ def long_contexts(
     place: Place | None,
     quiet: bool,
 ) -> None:
-    """Hit share of long prompts that come back at 100, 90, ... 10 % of their length.
+    """Measure the hit share of long prompts that are repeated at 100, 90, ... 10 % of their length.
 
-    DeepSeek-V4-like groups; 14 prompts of 1,000,000 tokens; a pool of 14.5 times what vLLM
-    reserves for one of them; the second asking counts.
+    The groups are like DeepSeek-V4's. There are 14 prompts of 1,000,000 tokens. The pool has 14.5
+    times the blocks that vLLM reserves for one prompt. Only the repeated prompts count.
     """
     _run(LONG_CONTEXTS, policies, json_path, plot_path, html_path, place, quiet)
 

@@ -6,7 +6,10 @@ from kvoxide._core import Trace
 
 # Kinds of files in which lines may come, whatever their format.
 _FILES = (
-    ("JSON lines, one JSON array, one JSON object", "text in UTF-8, or in UTF-16 with its mark"),
+    (
+        "JSON lines, one JSON array, one JSON object",
+        "text in UTF-8, or in UTF-16 with a byte order mark",
+    ),
     ("CSV, TSV, and tables with ; or |", "a header names the columns"),
     ("Parquet, Arrow and Excel workbooks", "need kvoxide[tables]"),
     ("gzip, zstd, xz, bzip2", "recognised by content"),
@@ -17,7 +20,7 @@ _FILES = (
 @click.command()
 @click.argument("name", required=False)
 def formats(name: str | None) -> None:
-    """List the formats of traces that kvoxide recognises, with an example each.
+    """List the trace formats that kvoxide recognises, with an example of each.
 
     With NAME, print only the example of that format, as a file to try.
     """
@@ -25,10 +28,10 @@ def formats(name: str | None) -> None:
     if name is not None:
         examples = {found: example for found, _, _, example, _ in details}
         if name not in examples:
-            raise click.BadParameter(f"{name!r} is no format; they are {', '.join(examples)}")
+            raise click.BadParameter(f"{name!r} is not a format; it can be {', '.join(examples)}")
         click.echo(examples[name], nl=False)
         return
-    for title, is_shown in (("Played", True), ("Recognised, but not played", False)):
+    for title, is_shown in (("Replayed", True), ("Recognised, but not replayed", False)):
         click.echo(f"{title}:\n")
         for found, about, sign, example, is_played in details:
             if is_played is is_shown:

@@ -46,15 +46,14 @@ from kvoxide.lab.replay.setup import (
 )
 
 _NO_SCHEDULE: Final = (
-    "the trace has no steps of one server that can be followed; requests arrive at the trace's"
-    " times"
+    "the trace has no steps of a single server to follow; requests arrive at the trace's times"
 )
 _RECORDED_TIMES: Final = (
-    "steps take as long as they took on the server; step times are only for work that differs"
+    "steps take as long as on the server; the step times are used only for work that differs"
 )
 _NO_TIMES: Final = (
-    "no times are shown: the recorded durations do not match the recorded steps, perhaps because"
-    " files are missing; --arrivals trace models the times"
+    "no times are shown: the recorded durations do not match the recorded steps, and files may be"
+    " missing. Use --arrivals trace to model the times"
 )
 
 
@@ -64,13 +63,13 @@ _NO_TIMES: Final = (
     "--groups",
     metavar="GROUPS",
     callback=parsed_with(parse_groups),
-    help="KV cache groups as kind:block_size[:window][*count], comma separated, such as"
-    f" full:16,swa:16:1024*5. Kinds are {', '.join(KINDS)}.",
+    help="KV cache groups as kind:block_size[:window][*count], separated by commas, such as"
+    f" full:16,swa:16:1024*5. Kinds: {', '.join(KINDS)}.",
 )
 @click.option(
     "--preset",
     type=click.Choice(list(PRESETS)),
-    help=f"The groups of a known model instead.  [default: {DEFAULT_PRESET}]",
+    help=f"Use the groups of a known model.  [default: {DEFAULT_PRESET}]",
 )
 @recorded_options
 @model_options
@@ -81,7 +80,7 @@ _NO_TIMES: Final = (
     default=DEFAULT_BLOCKS,
     show_default=True,
     callback=parsed_with(parse_pool_sizes),
-    help="Size of the pool in blocks. Several sizes give hit share over pool size.",
+    help="Pool size in blocks. Several sizes show the hit share for each size.",
 )
 @policies_option(DEFAULT_POLICY)
 @scheduler_options
@@ -89,14 +88,16 @@ _NO_TIMES: Final = (
     "--bound",
     "has_bound",
     is_flag=True,
-    help='Add the line "clairvoyant": what a policy that knows the future could hit.',
+    help='Add the line "clairvoyant": the hit share of a policy that knows the future.',
 )
 @time_options()
 @instance_options
 @on_option
 @output_option("--json", "FILE", "Write settings, counts and times of all runs.")
-@output_option("--per-request", "FILE.jsonl", "Write a line per run and request.")
-@plot_option("Draw hit share and occupancy over the trace, or hit share over several pool sizes.")
+@output_option("--per-request", "FILE.jsonl", "Write one line per run and request.")
+@plot_option(
+    "Plot hit share and occupancy over the trace, or the hit share over several pool sizes."
+)
 @html_option
 @quiet_option
 @gathered("given", LimitOptions)
@@ -115,15 +116,15 @@ def replay(
     files: ResultFiles,
     quiet: bool,
 ) -> None:
-    """Play TRACE through the manager as vLLM's scheduler would.
+    """Replay TRACE through the manager as vLLM's scheduler would.
 
-    TRACE is JSONL in Mooncake's format or with prompt_token_ids and output_length; plain, gzip
-    or zstd. A single - is standard input; without TRACE, or with the word sample, it is the
-    trace that comes with kvoxide. The folder that a server recorded to is played on what that
-    server had, at its arrivals and with its step times, as far as no option says otherwise.
+    TRACE is a file in one of the formats that `kvoxide formats` lists, plain or compressed. A
+    single - is standard input. Without TRACE, or with the word sample, the trace that comes with
+    kvoxide is replayed. If TRACE is the folder of a recorded server, its settings, arrivals and
+    step times are the defaults.
 
-    There is one run for every policy and pool size. The line "unlimited" is what a pool that
-    never evicts would hit.
+    There is one run for each policy and pool size. The line "unlimited" has the hit share of a
+    pool that never evicts.
     """
     files.check(source.trace)
     recorded = read_deployment(source.trace)
@@ -133,12 +134,12 @@ def replay(
     follows = times.arrivals == RECORDED
     if follows and (recorded is None or not recorded.has_schedule):
         raise click.UsageError(
-            "--arrivals recorded needs the recording of a server, with its steps (format 2)"
+            "--arrivals recorded needs the recording of a server with steps (format 2)"
         )
     if has_bound and instances > 1:
-        raise click.UsageError("--bound is for one instance")
+        raise click.UsageError("--bound works only with one instance")
     if has_bound and not prefix_caching:
-        raise click.UsageError("--bound needs prefix caching, which is off")
+        raise click.UsageError("--bound needs prefix caching, which is disabled")
     limits = given.limits(served, recorded)
     wanted = Settings(
         limits.groups,

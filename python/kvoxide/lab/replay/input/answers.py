@@ -15,19 +15,19 @@ def with_answers(file: TraceFile, *, are_returned: bool) -> TraceFile:
     if not are_returned:
         return replace(file, answers_note=_note(trace))
     if trace.has_answers:
-        note = f"the trace says itself which answers come back; {_OPTION} changes nothing"
+        note = f"the trace already says which answers come back; {_OPTION} changes nothing"
         return replace(file, answers_note=note)
     try:
         found = trace.return_answers()
     except TraceError as error:
         raise TraceFileError(
-            f"{file.name}: {_OPTION} takes answers from the next prompt of a conversation, and no"
-            " line names its conversation; give each line a session_id, or a chat_id and a"
+            f"{file.name}: {_OPTION} infers answers from the next prompt of a conversation, but no"
+            " line names its conversation. Give each line a session_id, or a chat_id and a"
             " parent_chat_id"
         ) from error
     note = (
-        f"answers of {found:,} of {len(trace):,} requests come back in a follow-up;"
-        f" {len(trace) - found:,} have no follow-up that contains one"
+        f"answers of {found:,} of {len(trace):,} requests come back in a later prompt."
+        f" The other {len(trace) - found:,} have no later prompt that contains the answer"
     )
     return replace(file, returned_answers=found, answers_note=note)
 
@@ -37,8 +37,8 @@ def _note(trace: Trace) -> str | None:
     follow_ups = trace.num_follow_ups
     if trace.has_answers or follow_ups == 0 or len(trace) == 1 or not trace.num_output_tokens:
         return None
-    condition = "" if follow_ups else ", where lines have a session_id,"
+    condition = "" if follow_ups else " of lines with a session_id"
     return (
-        "answers do not come back in this trace: without output_hash_ids, generated tokens are like"
-        f" no others; {_OPTION} takes them{condition} from follow-ups"
+        "no answer comes back in this trace: without output_hash_ids, generated tokens are unique."
+        f" {_OPTION} infers the answers{condition} from later prompts"
     )

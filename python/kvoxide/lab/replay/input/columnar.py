@@ -29,7 +29,7 @@ def lines_of_columns(file: io.BytesIO, trace: Trace) -> Iterator[bytes]:
         import pyarrow as pa
     except ModuleNotFoundError:
         raise ContainerError(
-            f"is a Parquet or Arrow file, which pyarrow reads: {_EXTRA}; or export it as CSV"
+            f"is a Parquet or Arrow file, which needs pyarrow; run: {_EXTRA}; or export it as CSV"
         ) from None
     try:
         yield from _lines(_open(file), trace)
@@ -44,12 +44,12 @@ def lines_of_workbook(file: IO[bytes] | None, note: Callable[[str], None]) -> It
         import openpyxl
     except ModuleNotFoundError:
         raise ContainerError(
-            f"is an Excel workbook, which openpyxl reads: {_EXTRA}; or export it as CSV"
+            f"is an Excel workbook, which needs openpyxl; run: {_EXTRA}; or export it as CSV"
         ) from None
     try:
         book = openpyxl.load_workbook(file, read_only=True, data_only=True)
         if len(book.sheetnames) > 1:
-            note(f"of the workbook, only the sheet {book.sheetnames[0]!r} is read")
+            note(f"only the sheet {book.sheetnames[0]!r} of the workbook is read")
         for row in book[book.sheetnames[0]].iter_rows(values_only=True):
             if any(value is not None for value in row):
                 yield _csv_line(row)

@@ -43,7 +43,7 @@ _OTHERS: Final = (
     (b"<!doctype", "a web page", "check the address that it was downloaded from"),
     (b"<html", "a web page", "check the address that it was downloaded from"),
     (b"<?xml", "an XML file", _TABLE),
-    (b"# HELP ", "a page of Prometheus metrics: sums over all requests", _RECORD),
+    (b"# HELP ", "a page of Prometheus metrics, which are sums over all requests", _RECORD),
 )
 _IGNORED: Final = ("__MACOSX/",)
 _ENDINGS: Final = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
@@ -82,7 +82,7 @@ def _check_text(head: bytes) -> None:
     if b"\x00" in head:
         raise ContainerError(f"is binary data of an unknown kind; {_TABLE}, or as JSON lines")
     if head.count(b"\r") > 1 and b"\n" not in head:
-        raise ContainerError(r"has lines that end with CR alone; convert them: tr '\r' '\n'")
+        raise ContainerError(r"has lines that end only with CR; convert them: tr '\r' '\n'")
 
 
 def _encoding(head: bytes) -> str | None:
@@ -124,7 +124,7 @@ def _lines_of_zip(stream: IO[bytes], trace: Trace, note: Callable[[str], None]) 
     except (RuntimeError, NotImplementedError) as error:
         raise ContainerError(f"is a zip archive that cannot be unpacked: {error}") from error
     if len(names) > 1:
-        note(f"of the zip archive, only {name} is read")
+        note(f"only {name} of the zip archive is read")
     return lines_of(decompressed(inner), trace, note)
 
 

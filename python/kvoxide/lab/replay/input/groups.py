@@ -73,7 +73,7 @@ def groups_text(specs: Sequence[KVCacheGroupSpec]) -> str:
 def preset_groups(name: str) -> Groups:
     """The groups of a preset. Raises :class:`~kvoxide._core.ConfigError` for an unknown name."""
     if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}; presets are {', '.join(PRESETS)}")
+        raise ConfigError(f"unknown preset {name!r}; it can be {', '.join(PRESETS)}")
     return parse_groups(PRESETS[name])
 
 
@@ -98,7 +98,7 @@ def _parse_item(item: str) -> list[KVCacheGroupSpec]:
     _check_kind(item, kind, window)
     count = int(match["count"] or 1)
     if not 1 <= count <= MAX_GROUPS:
-        raise ConfigError(f"{item!r}: the count after * must be 1 to {MAX_GROUPS}")
+        raise ConfigError(f"{item!r}: the count after * must be from 1 to {MAX_GROUPS}")
     sizes = dict.fromkeys(KINDS[kind].required_sizes, int(window or 0))
     options = match["options"].split(":")[1:]
     for option in options:
@@ -111,13 +111,13 @@ def _parse_item(item: str) -> list[KVCacheGroupSpec]:
 def _check_kind(item: str, kind: str, window: str | None) -> None:
     if kind not in KINDS:
         raise UnsupportedGroupError(
-            f"{item!r}: unknown group kind {kind!r}; kinds are {', '.join(KINDS)}"
+            f"{item!r}: unknown group kind {kind!r}; it can be {', '.join(KINDS)}"
         )
     needs_window = bool(KINDS[kind].required_sizes)
     if needs_window and window is None:
-        raise ConfigError(f"{item!r}: {kind} needs a window, written {kind}:block_size:window")
+        raise ConfigError(f"{item!r}: {kind} needs a window; write {kind}:block_size:window")
     if not needs_window and window is not None:
-        raise ConfigError(f"{item!r}: {kind} has no window, write {kind}:block_size")
+        raise ConfigError(f"{item!r}: {kind} has no window; write {kind}:block_size")
 
 
 def _optional_size(item: str, kind: str, option: str) -> dict[str, int]:

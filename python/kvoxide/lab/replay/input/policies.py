@@ -13,8 +13,8 @@ CLAIRVOYANT: Final = "clairvoyant"
 DEFAULT_POLICY: Final = "uncached-first"
 
 _ALLOWED: Final = (
-    "a policy is adaptive or adaptive,share=SHARE, or one or more of fifo or uncached-first,"
-    " interval=TOKENS or interval=auto, pin or pin=MIN_DROP_BLOCKS, joined by commas"
+    "write adaptive or adaptive,share=SHARE. Or join by commas: fifo or uncached-first,"
+    " interval=TOKENS or interval=auto, pin or pin=MIN_DROP_BLOCKS"
 )
 
 

@@ -98,14 +98,14 @@ def _suspicions(trace: Trace) -> Iterator[str]:
     """That ids or prompts may mean something else than what is played."""
     if trace.counts_from_zero:
         yield (
-            "the ids of every prompt count from 0, so that all prompts begin alike; if they number"
-            " the blocks of each prompt, equal ids are not equal content, and hits mean nothing"
+            "the ids of every prompt count from 0. If they only number the blocks of each prompt,"
+            " equal ids are not equal content, and the hits are wrong"
         )
     restarts, turns = trace.num_restarts
     if restarts:
         yield (
-            f"{restarts:,} of {turns:,} prompts share nothing with the one before in their session;"
-            " lines that hold only what is new are played as whole prompts"
+            f"{restarts:,} of {turns:,} prompts share nothing with the previous prompt of their"
+            " session. Lines with only the new tokens are replayed as whole prompts"
         )
 
 
@@ -185,7 +185,9 @@ class _Lines(Lines):
                 raise TraceFileError(message) from error
             left_out = self.trace.finish(leave_out=True)
             if self._is_cut:
-                self.notes.append(f"left out, since they wait for ever: {left_out}; {error}")
+                self.notes.append(
+                    f"requests left out, because they wait forever: {left_out}; {error}"
+                )
             else:
                 self.bad_lines += left_out
                 self.first_bad_line = self.first_bad_line or message

@@ -69,12 +69,12 @@ def _rows(path: Path) -> Iterator[tuple[float, ...]]:
         raise ConfigError(f"cannot read {str(path)!r}: {reason}") from error
 
 
-_EXPECTED: Final = f"a step has the numbers {', '.join(_COLUMNS)}, or is one that was recorded"
+_EXPECTED: Final = f"expected a recorded step, or an object with the numbers {', '.join(_COLUMNS)}"
 
 
 def _row(record: Any) -> tuple[float, ...]:  # noqa: ANN401
     if not isinstance(record, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("is not a JSON object")
     if "decode_context_tokens" in record:
         return (
             _number(record, "duration") / 1e3,

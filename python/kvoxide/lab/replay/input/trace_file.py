@@ -44,7 +44,7 @@ class TraceFile:
             texts.append(f"bad lines: {self.bad_lines}; {self.first_bad_line}")
         if self.cut_off_files:
             files = "file ends" if self.cut_off_files == 1 else "files end"
-            texts.append(f"{self.cut_off_files} {files} too early; all whole lines are played")
+            texts.append(f"{self.cut_off_files} {files} too early; all whole lines are replayed")
         if self.answers_note is not None:
             texts.append(self.answers_note)
         return texts

@@ -57,7 +57,7 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
         figures.fates(
             _at(outcomes, size),
             styles,
-            f"What became of the prompt tokens, {size:,} blocks",
+            f"Outcome of the prompt tokens, {size:,} blocks",
             "whole" if len(sizes) == 1 else "half",
         )
         for size in _played(comparison)

@@ -66,7 +66,9 @@ def tiles(comparison: Comparison) -> Iterator[Tile]:
         yield Tile("Highest hit share", f"{best.hit_share:.2%}", _where(best))
     for outcome in comparison.outcomes:
         if best is not None and outcome.is_bound and outcome.run.blocks == best.run.blocks:
-            yield Tile(CLAIRVOYANT.capitalize(), f"{outcome.hit_share:.2%}", "bound, in that pool")
+            yield Tile(
+                CLAIRVOYANT.capitalize(), f"{outcome.hit_share:.2%}", "upper bound for that pool"
+            )
         if outcome.is_unlimited:
             yield Tile(
                 UNLIMITED.capitalize(), f"{outcome.hit_share:.2%}", "a pool that never evicts"
@@ -87,7 +89,7 @@ def _where(outcome: Outcome) -> str:
 
 def _clock(serving: Serving) -> Iterator[str]:
     if serving.speed is None:
-        yield "a request arrives when fewer are under way than may run"
+        yield "a request arrives as soon as it can run"
     else:
         yield f"requests arrive at the trace's times, at speed {serving.speed:g}"
     time = serving.step_time

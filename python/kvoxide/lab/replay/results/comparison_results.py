@@ -69,7 +69,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
 
 def hits_text(tokens: int | None) -> str:
     """Return a text on possible hits, whose lengths are multiples of ``tokens``."""
-    return "prefix caching off" if tokens is None else f"hits of multiples of {tokens:,} tokens"
+    return "prefix caching off" if tokens is None else f"hits in multiples of {tokens:,} tokens"
 
 
 def _settings_record(settings: Settings) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
     if not any(o.result.rejected_requests for o in outcomes):
         columns = [column for column in columns if column.header != "rejected"]
     else:
-        title += "\nrejected requests can never fit the pool; no other figure counts them"
+        title += "\nrejected requests are too large for the pool; no other figure counts them"
     return Table(title, keys, columns)
 
 

@@ -93,7 +93,7 @@ class LongContexts:
     """
 
     key: ClassVar[str] = "percent"
-    x_name: ClassVar[str] = "percent of the prompt asked again"
+    x_name: ClassVar[str] = "percent of the prompt that is repeated"
 
     xs: Sequence[int] = tuple(range(100, 0, -10))
     num_prompts: int = 14

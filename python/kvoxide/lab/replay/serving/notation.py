@@ -17,10 +17,12 @@ def parse_step_time(text: str) -> StepTime:
     """
     parts = {
         name: _duration(text, value)
-        for name, value in _pairs(text, f"step times are {', '.join(_PARTS)}, as in base=4ms")
+        for name, value in _pairs(
+            text, f"write step times as base=4ms; the names are {', '.join(_PARTS)}"
+        )
     }
     for name in parts.keys() - set(_PARTS):
-        raise ConfigError(f"{text!r}: no {name!r} takes time; {', '.join(_PARTS)} do")
+        raise ConfigError(f"{text!r}: {name!r} is not a step time; it can be {', '.join(_PARTS)}")
     return StepTime(**parts)
 
 
@@ -32,7 +34,7 @@ def parse_router(text: str) -> tuple[str, dict[str, float]]:
     name, _, given = text.partition(":")
     weights = {}
     if given:
-        for weight, value in _pairs(given, "weights are written NAME:WEIGHT=NUMBER"):
+        for weight, value in _pairs(given, "write weights as NAME:WEIGHT=NUMBER"):
             try:
                 weights[weight] = float(value)
             except ValueError:
@@ -51,7 +53,7 @@ def _pairs(text: str, allowed: str) -> list[tuple[str, str]]:
         if not name or not value:
             raise ConfigError(f"cannot read {text!r}; {allowed}")
         if names.count(name) > 1:
-            raise ConfigError(f"{text!r} says {name} twice")
+            raise ConfigError(f"{text!r} gives {name} twice")
     return pairs
 
 
@@ -60,5 +62,5 @@ def _duration(text: str, value: str) -> float:
     try:
         return float(number) / _UNITS[value[len(number) :]]
     except (ValueError, KeyError):
-        message = f"{value!r} is not a time; write it as 4ms, in {', '.join(_UNITS)}"
+        message = f"{value!r} is not a time; write it as 4ms; the unit can be {', '.join(_UNITS)}"
         raise ConfigError(f"{text!r}: {message}") from None

@@ -35,7 +35,7 @@ class StepFit:
     @property
     def text(self) -> str:
         """The fit in one line."""
-        whose = "arrivals and step times are the recording's; " if self.is_of_recording else ""
+        whose = "arrivals and step times are from the recording; " if self.is_of_recording else ""
         return (
             f"{whose}step times fitted to {self.num_steps:,} steps: relative error"
             f" {self.median_error:.1%} (median), {self.p90_error:.1%} (p90);"
@@ -65,7 +65,9 @@ def fit_step_time(steps: NDArray[np.float64]) -> StepFit:
     not tell the parts apart.
     """
     if len(steps) < MIN_STEPS:
-        raise ConfigError(f"{len(steps)} steps are too few for a fit; {MIN_STEPS} are needed")
+        raise ConfigError(
+            f"{len(steps)} steps are too few for a fit; it needs at least {MIN_STEPS}"
+        )
     durations, work = steps[:, 0], steps[:, 1:]
     for name, column in zip(_FIELDS, work.T, strict=True):
         if column.min() == column.max():

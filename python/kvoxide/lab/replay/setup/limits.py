@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import click
 
 from kvoxide._core import ConfigError
-from kvoxide.lab.options import MAX_INTEGER
+from kvoxide.lab.options import MAX_INTEGER, exclusive
 from kvoxide.lab.replay.input import Deployment, Groups, preset_groups
 from kvoxide.lab.replay.setup.recording_defaults import is_default
 from kvoxide.lab.replay.setup.served_model import ServedModel
@@ -55,13 +55,14 @@ class LimitOptions:
         options = {"--groups": self.groups, "--preset": self.preset, "--model": served}
         given = [name for name, value in options.items() if value is not None]
         if len(given) > 1:
-            raise click.UsageError(f"{given[0]} and {given[1]} exclude each other")
+            raise exclusive(*given[:2])
         if served is not None:
             return served.groups
         if recorded is not None and not given:
             if recorded.groups is None:
                 raise click.UsageError(
-                    "the recording does not tell its groups; give --groups, --preset or --model"
+                    "the recording does not contain the KV cache groups; give --groups, --preset"
+                    " or --model"
                 )
             return recorded.groups
         return self.groups or preset_groups(self.preset or DEFAULT_PRESET)
@@ -78,9 +79,9 @@ class LimitOptions:
     def _pool_sizes_of(self, served: ServedModel) -> tuple[int, ...]:
         are_given = not is_default("pool_sizes")
         if are_given and served.memories:
-            raise click.UsageError("--blocks and --memory exclude each other")
+            raise exclusive("--blocks", "--memory")
         if not are_given and not served.memories:
-            raise click.UsageError("--model needs --memory, or --blocks")
+            raise click.UsageError("--model needs --memory or --blocks")
         if not are_given:
             return _checked_pool_sizes(served.pool_sizes)
         for blocks in self.pool_sizes:
@@ -93,7 +94,9 @@ def parse_pool_sizes(text: str) -> tuple[int, ...]:
     try:
         sizes = {int(size) for size in text.split(",")}
     except ValueError:
-        raise ConfigError(f"{text!r} is not a number of blocks, or several with commas") from None
+        raise ConfigError(
+            f"{text!r} is not a number of blocks; write one, or several with commas"
+        ) from None
     return _checked_pool_sizes(sizes)
 
 
@@ -101,5 +104,8 @@ def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
     sizes = set(sizes)
     for size in sizes:
         if not MIN_BLOCKS <= size <= MAX_INTEGER:
-            raise ConfigError(f"{size} blocks: a pool has {MIN_BLOCKS:,} to {MAX_INTEGER:,} blocks")
+            raise ConfigError(
+                f"{size} blocks are not possible; a pool has {MIN_BLOCKS:,} to {MAX_INTEGER:,}"
+                " blocks"
+            )
     return tuple(sorted(sizes))

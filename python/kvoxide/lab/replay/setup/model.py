@@ -74,11 +74,11 @@ def _with_block_size(
     except ConfigError as error:
         return (
             f"the recorded server had blocks of {block_size} tokens, which this model cannot have"
-            f" ({error}); vLLM's choice is used, blocks of {sizes[0]} tokens"
+            f" ({error}). Blocks of {sizes[0]} tokens are used, as vLLM would choose"
         ), served
     return (
-        f"blocks of {block_size} tokens are used as on the recorded server, not {sizes[0]} as vLLM"
-        " would choose for this model; --block-size gives another size"
+        f"blocks of {block_size} tokens are used as on the recorded server. vLLM would choose"
+        f" {sizes[0]} for this model; --block-size changes it"
     ), resized or served
 
 
@@ -113,7 +113,9 @@ def _parse_memory(text: str) -> int:
     match = _MEMORY.fullmatch(text)
     unit = _UNITS.get(match[2]) if match else None
     if match is None or unit is None:
-        raise ConfigError(f"{text!r} is not a size of memory; write 60GiB, 64GB or bytes")
+        raise ConfigError(
+            f"{text!r} is not a size of memory; write 60GiB, 64GB or a number of bytes"
+        )
     return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
@@ -121,18 +123,26 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
     click.option(
         "--model",
         metavar="DIR",
-        help="The model of this config.json, or of the one in this folder, instead of groups.",
+        help="Use the groups of the model with this config.json, or with the one in this folder.",
     ),
     click.option(
         "--memory",
         "memories",
         metavar="SIZE[,SIZE...]",
         callback=parsed_with(_parse_memories),
-        help="Memory that each rank has for its KV cache, such as 60GiB, instead of blocks.",
+        help="Memory of each rank for its KV cache, such as 60GiB. Replaces --blocks.",
     ),
-    click.option("--tensor-parallel", type=positive, metavar="N", help="Ranks that share a layer."),
     click.option(
-        "--pipeline-parallel", type=positive, metavar="N", help="Ranks that share the layers."
+        "--tensor-parallel",
+        type=positive,
+        metavar="N",
+        help="Number of tensor parallel ranks; they share each layer.  [default: 1]",
+    ),
+    click.option(
+        "--pipeline-parallel",
+        type=positive,
+        metavar="N",
+        help="Number of pipeline parallel ranks; they share the layers.  [default: 1]",
     ),
     click.option(
         "--kv-cache-dtype",
@@ -144,27 +154,30 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         "--block-size",
         type=positive,
         metavar="N",
-        help="Tokens per block (vLLM's --block-size).",
+        help="Tokens per block (vLLM's --block-size).  [default: vLLM's choice]",
     ),
     click.option(
         "--gpu",
         type=click.Choice(tuple(GPUS), case_sensitive=False),
-        help=f"The GPU that the model is served on.  [default: {gpu.DEFAULT}]",
+        help=f"GPU that serves the model.  [default: {gpu.DEFAULT}]",
     ),
     click.option(
         "--ask-vllm/--no-ask-vllm",
         default=None,
         envvar=ASK_VARIABLE,
-        help="Ask the vLLM that is installed for the model's groups; below a minute, and kept."
-        "  [default: where there is one]",
+        help="Ask the installed vLLM for the model's groups; takes less than a minute, once. "
+        " [default: if vLLM is installed]",
     ),
     click.option(
         "--enable-prefix-caching/--no-enable-prefix-caching",
         default=None,
-        help="Cache prefixes, or not, as vLLM's option does."
-        "  [default: as vLLM does with the model]",
+        help="Enable or disable prefix caching, as vLLM's option does.  [default: as vLLM does with"
+        " the model]",
     ),
     click.option(
-        "--max-model-len", type=positive, metavar="N", help="The longest request in tokens."
+        "--max-model-len",
+        type=positive,
+        metavar="N",
+        help="Longest request in tokens.  [default: the model's limit]",
     ),
 ]

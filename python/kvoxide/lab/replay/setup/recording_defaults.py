@@ -98,11 +98,11 @@ def _follows(recorded: Deployment, options: dict[str, Any]) -> bool:
 def _without_steps(error: ConfigError, arrivals: str) -> str:
     instead = {
         FULL: "requests arrive as soon as they may run",
-        RECORDED: "the server's steps are played without times",
+        RECORDED: "the server's steps are replayed without times",
     }.get(arrivals, "steps take the default times")
     return (
-        f"no step times can be fitted to the recording: {error}; {instead}; for times of the server"
-        " give --step-time or --fit"
+        f"no step times can be fitted to the recording: {error}; {instead}. For the server's own"
+        " times, give --step-time or --fit"
     )
 
 
@@ -111,7 +111,7 @@ def _model(recorded: Deployment, options: dict[str, Any]) -> dict[str, Any]:
     precision = taken.get("cache_dtype")
     if precision is not None and precision not in CACHE_DTYPES:
         raise click.UsageError(
-            f"the recorded server had --kv-cache-dtype {precision}, which kvoxide does not plan;"
-            f" give one of {', '.join(CACHE_DTYPES)}"
+            f"the recorded server had --kv-cache-dtype {precision}, which kvoxide cannot plan; give"
+            f" one of {', '.join(CACHE_DTYPES)}"
         )
     return taken

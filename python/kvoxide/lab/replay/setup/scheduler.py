@@ -44,13 +44,13 @@ _SCHEDULER_OPTIONS: Final[list[Callable[..., Any]]] = [
         type=positive,
         default=256,
         show_default=True,
-        help="Most requests that run at a time.",
+        help="Maximum number of requests that run at the same time.",
     ),
     click.option(
         "--max-batched-tokens",
         type=positive,
         default=8192,
         show_default=True,
-        help="Most tokens scheduled in one step.",
+        help="Maximum number of tokens in one step.",
     ),
 ]

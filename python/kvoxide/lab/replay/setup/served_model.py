@@ -52,8 +52,8 @@ class ServedModel:
     @property
     def _served_as(self) -> str:
         plan, deployment = self.plan, self.plan.deployment
-        source = f", as {plan.cache_dtype_source} says" if plan.cache_dtype_source else ""
-        asked = f"; as {plan.asked} answers" if plan.asked else ""
+        source = f", from {plan.cache_dtype_source}" if plan.cache_dtype_source else ""
+        asked = f"; answered by {plan.asked}" if plan.asked else ""
         return f"KV cache in {plan.cache_dtype}{source}; on a {GPUS[deployment.gpu].name}{asked}"
 
     def record(self) -> dict[str, Any]:

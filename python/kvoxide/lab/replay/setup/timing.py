@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from kvoxide._core import Serving, StepTime
-from kvoxide.lab.options import Command, gathered, parsed_with
+from kvoxide.lab.options import Command, exclusive, gathered, parsed_with
 from kvoxide.lab.replay.serving import StepFit, fit_to, parse_router, parse_step_time
 
 # The name and the weights of a router.
@@ -59,7 +59,7 @@ class TimeOptions:
         if self.speed is not None and self.arrivals != TRACE:
             raise click.UsageError("--speed needs --arrivals trace")
         if self.step_time is not None and self.fit is not None:
-            raise click.UsageError("--step-time and --fit exclude each other")
+            raise exclusive("--step-time", "--fit")
 
     @property
     def _takes_recorded_times(self) -> bool:
@@ -97,10 +97,10 @@ def _arrivals_option(default: str) -> Callable[[Command], Command]:
         type=click.Choice([FULL, TRACE, RECORDED] if default == FULL else [FULL, TRACE]),
         default=default,
         show_default=True,
-        help="When requests arrive: as many as may run at any time, at the trace's times, or in the"
-        " steps of the server that was recorded."
+        help="When requests arrive: as soon as they can run, at the trace's times, or in the"
+        " recorded server's steps."
         if default == FULL
-        else "When requests arrive: as many as may run at any time, or at the trace's times.",
+        else "When requests arrive: as soon as they can run, or at the trace's times.",
     )
 
 
@@ -115,20 +115,20 @@ _TIME_OPTIONS: Final = (
         type=float,
         metavar="X",
         callback=parsed_with(_checked_speed),
-        help="Seconds of the trace in a second.  [default: 1]",
+        help="Replay this many seconds of the trace per second.  [default: 1]",
     ),
     click.option(
         "--step-time",
         metavar="PART=TIME,...",
         callback=parsed_with(parse_step_time),
-        help="How long a step takes: base, and more per token of prefill, per token of context and"
-        " per running request, as base=4ms,prefill=27us,context=34ns,running=10us.",
+        help="Duration of a step: base, plus a time per prefill token, context token and running"
+        " request, as base=4ms,prefill=27us,context=34ns,running=10us.  [default: these values]",
     ),
     click.option(
         "--fit",
         metavar="FILE|FOLDER",
         callback=parsed_with(fit_to),
-        help="Find the step times from steps that were recorded.",
+        help="Fit the step times to recorded steps.",
     ),
 )
 _INSTANCE_OPTIONS: Final = (
@@ -137,13 +137,13 @@ _INSTANCE_OPTIONS: Final = (
         type=click.IntRange(min=1, max=MAX_INSTANCES),
         default=1,
         show_default=True,
-        help="Instances, each with a pool and a scheduler of its own.",
+        help="Number of instances. Each has its own pool and scheduler.",
     ),
     click.option(
         "--router",
         metavar="ROUTER",
         callback=parsed_with(parse_router),
-        help="Where requests go: round-robin, least-loaded, session, recorded, prefix or scored;"
+        help="Router of requests: round-robin, least-loaded, session, recorded, prefix or scored;"
         " weights as prefix:overlap=2.  [default: round-robin]",
     ),
 )

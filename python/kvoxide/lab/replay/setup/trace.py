@@ -66,7 +66,7 @@ def _parse_columns(text: str) -> dict[str, str]:
         role, separator, column = part.partition("=")
         role = role.strip()
         if not separator:
-            raise ConfigError(f"{part!r} names no column; write it as in input=ContextTokens")
+            raise ConfigError(f"{part!r} names no column; write it like input=ContextTokens")
         if role in columns:
             raise ConfigError(f"{role} is given twice")
         columns[role] = column.strip()
@@ -76,7 +76,12 @@ def _parse_columns(text: str) -> dict[str, str]:
 
 _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
     click.argument("trace", default=SAMPLE),
-    click.option("--requests", type=positive, metavar="N", help="Play only the first N requests."),
+    click.option(
+        "--requests",
+        type=positive,
+        metavar="N",
+        help="Replay only the first N requests.  [default: all]",
+    ),
     click.option(
         "--tokens-per-id",
         type=click.IntRange(min=1, max=_MAX_TOKENS_PER_ID),
@@ -86,22 +91,25 @@ _TRACE_OPTIONS: Final[list[Callable[..., Any]]] = [
     click.option(
         "--format",
         type=click.Choice(Trace.formats()),
-        help="The format of the trace; `kvoxide formats` lists them.  [default: what the first"
-        " lines show]",
+        help="Format of the trace; `kvoxide formats` lists them.  [default: inferred from the first"
+        " lines]",
     ),
     click.option(
         "--columns",
         metavar="ROLE=NAME,...",
         callback=parsed_with(_parse_columns),
-        help="Columns of a table, or fields of JSON lines, by what they are: input and output"
-        " (tokens), and perhaps time, session, prefix, ids and block_size.",
+        help="Columns of a table, or fields of JSON lines: input and output (tokens); optionally"
+        " time, session, prefix, ids and block_size.",
     ),
     click.option(
         "--time-unit",
         type=click.Choice(["s", "ms", "us", "ns"]),
-        help="Unit of times that are numbers.  [default: what the times show, else the format's]",
+        help="Unit of times that are numbers.  [default: inferred from the times, or the format's"
+        " unit]",
     ),
-    click.option("--skip-bad", is_flag=True, help="Count damaged lines instead of stopping."),
+    click.option(
+        "--skip-bad", is_flag=True, help="Skip and count damaged lines instead of stopping."
+    ),
     click.option(
         "--answers-return",
         is_flag=True,

@@ -19,7 +19,7 @@ pub(super) static CHUNKED_LOCAL: Declaration = Declaration {
     sharding: Sharding::Replicated,
     partial_hits: PartialHits::Never,
     hit_needs: "its chunk",
-    releases: "those before its chunk",
+    releases: "blocks before its chunk",
     is_pinned_by_drop: true,
     supports_eagle: false,
     mixes_block_sizes: false,

@@ -27,6 +27,6 @@ pub(super) static CIRCULAR_BUFFER: Declaration = Declaration {
 pub(crate) fn check(data: &GroupData, held: &HeldBlocks) -> Result<(), String> {
     match (held.blocks.len(), held.num_cached_blocks) {
         (0 | 1, None) => Ok(()),
-        (len, _) => Err(format!("the circular buffer of group {} is {len} blocks", data.id)),
+        (len, _) => Err(format!("the circular buffer of group {} has {len} blocks", data.id)),
     }
 }

@@ -133,21 +133,21 @@ impl Kind {
     ) -> Result<()> {
         let refusal = match self {
             Self::ChunkedLocal(_) if drops_eagle_block => {
-                "chunked local attention cannot drop the last block of a hit; do not use EAGLE \
+                "chunked local attention cannot drop the last block of a hit. Do not use EAGLE \
                  with a group of this kind"
                     .into()
             }
             Self::ChunkedLocal(_) if alignment != block_size => format!(
                 "a chunked-local group of block size {block_size} cannot be mixed with groups that \
-                 align hits to {alignment} tokens; give all groups the same block size"
+                 align hits to {alignment} tokens. Give all groups the same block size"
             ),
             Self::MambaNone(_) => {
-                "a group of kind 'mamba_none' cannot be cached; switch caching off, or use the \
-                 kind 'mamba', which is mode 'align'"
+                "a group of kind 'mamba_none' cannot be cached; disable caching, or use the kind \
+                 'mamba' (mode 'align')"
                     .into()
             }
             Self::CrossAttention => {
-                "a group of kind 'cross_attention' cannot be cached; switch caching off".into()
+                "a group of kind 'cross_attention' cannot be cached; disable caching".into()
             }
             _ => return Ok(()),
         };

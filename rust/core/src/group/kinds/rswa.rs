@@ -15,7 +15,7 @@ pub(super) static RSWA: Declaration = Declaration {
     short_name: "rswa",
     vllm_classes: ("RSWASpec", "RSWAManager"),
     required: &[Size::RswaWindow],
-    releases: "those between prompt and window",
+    releases: "blocks between prompt and window",
     is_pinned_by_drop: true,
     has_usual_table: false,
     ..FULL

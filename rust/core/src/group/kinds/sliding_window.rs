@@ -20,7 +20,7 @@ pub(super) static SLIDING_WINDOW: Declaration = Declaration {
     sharding: Sharding::Replicated,
     partial_hits: PartialHits::Never,
     hit_needs: "its window",
-    releases: "those before its window",
+    releases: "blocks before its window",
     is_sparse: true,
     is_pinned_by_drop: true,
     is_prefix_closed: false,

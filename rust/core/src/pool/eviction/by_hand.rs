@@ -46,12 +46,12 @@ impl ByHand {
         match ids.find(|&block| self.count(block).is_some()) {
             None => Ok(()),
             Some(block) if self.is_loose(block) => Err(Error::Block(format!(
-                "block {block} was taken out of the free queue and has no reference: count one or \
-                 put it back first (invariant 2)"
+                "block {block} was removed from the free queue and has no reference. Add a \
+                 reference or put it back first (invariant 2)"
             ))),
             Some(block) => Err(Error::Block(format!(
-                "block {block} has references and is in the free queue: take it out first \
-                 (invariant 2)"
+                "block {block} has references and is in the free queue; remove it from the queue \
+                 first (invariant 2)"
             ))),
         }
     }
@@ -106,7 +106,7 @@ impl ByHand {
         for &block in ids {
             let why_not = match block {
                 NULL_BLOCK => "it is the null block".to_owned(),
-                _ if blocks.ref_count(block) == 0 => "it is there already".to_owned(),
+                _ if blocks.ref_count(block) == 0 => "it is already in the queue".to_owned(),
                 _ if !self.is_loose(block) => {
                     format!("it has {} references", blocks.ref_count(block))
                 }

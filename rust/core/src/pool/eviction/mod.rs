@@ -60,7 +60,8 @@ impl Eviction {
     pub(crate) fn evict_by(&mut self, policy: Box<dyn EvictionPolicy>) -> Result<()> {
         let Self::Queue(queue) = self else {
             return Err(Error::Config(
-                "another eviction policy is in force; give a policy to a pool with the default one"
+                "the pool already has another eviction policy; set a policy only on a pool with \
+                 the default one"
                     .into(),
             ));
         };

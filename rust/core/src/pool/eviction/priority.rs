@@ -30,8 +30,8 @@ impl RetentionPriority {
         let is_priority = |&priority: &u8| priority <= Self::MAX_PRIORITY;
         let Some(priority) = u8::try_from(priority).ok().filter(is_priority) else {
             return Err(Error::Request(format!(
-                "a retention priority is {priority}; it can be 0 to {}, and requests that set none \
-                 have {}",
+                "the retention priority is {priority}; it can be 0 to {}; without one, a request \
+                 has {}",
                 Self::MAX_PRIORITY,
                 Self::DEFAULT_PRIORITY
             )));
@@ -39,8 +39,8 @@ impl RetentionPriority {
         match seconds {
             Some(seconds) if !(seconds.is_finite() && seconds > 0.0) => {
                 Err(Error::Request(format!(
-                    "a time to live is {seconds}; it must be more than 0 seconds, or left out for \
-                     one without an end"
+                    "the time to live is {seconds} seconds; it must be more than 0; for no end, \
+                     leave it out"
                 )))
             }
             _ => Ok(Self { priority, lifetime: seconds.map(milliseconds) }),

@@ -127,7 +127,7 @@ impl PyManager {
             state.held(py, request)?;
             if num_computed > request.num_tokens {
                 let message = format!(
-                    "{num_computed} tokens are to be cached, but the request has {}",
+                    "{num_computed} tokens cannot be cached; the request has only {}",
                     request.num_tokens
                 );
                 return Err(request_error(py, message));

@@ -62,7 +62,8 @@ impl PyManager {
     ) -> PyResult<PyBlocks> {
         let num_groups = self.num_groups(py)?;
         if blocks.len() != num_groups {
-            let message = format!("{} groups were given, {num_groups} exist", blocks.len());
+            let message =
+                format!("{} groups were given, but the manager has {num_groups}", blocks.len());
             return Err(request_error(py, message));
         }
         let ids = |group: Vec<Bound<'_, PyBlock>>| {

@@ -24,13 +24,13 @@ pub fn is_row(fields: &Fields) -> bool {
 pub fn read_head(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     let must_be = |name: &str, expected: &Value| match field(fields, name)? {
         value if value == expected => Ok(()),
-        value => Err(wrong(name, format!("is {value}; only {expected} can be read"))),
+        value => Err(wrong(name, format!("is {value}; expected {expected}"))),
     };
     must_be("schema", &SCHEMA.into())?;
     must_be("version", &VERSION.into())?;
     must_be("hash_id_scope", &"local".into())?;
     if reading.head.is_some() || reading.next > 0 {
-        return Err(wrong("schema", "is a head, which only the first line can be".into()));
+        return Err(wrong("schema", "is a header, which must be the first line".into()));
     }
     let tokens_per_id = required_width(fields, "block_size")?;
     reading.head = Some(Head { tokens_per_id, model: None });
@@ -62,7 +62,7 @@ fn tokens_per_id(fields: &Fields, reading: &mut Reading) -> Result<usize, LineEr
     if let Some(own) = given(fields, "model")
         && model.get_or_insert_with(|| own.clone()) != own
     {
-        reading.note("requests for several models are played as those of one");
+        reading.note("requests for several models are replayed as requests for one model");
     }
     Ok(tokens_per_id)
 }
@@ -84,13 +84,14 @@ fn after(dependency: &Fields, own: &Value, reading: &mut Reading) -> Result<Afte
     let event = match field(dependency, "trigger")?.as_str() {
         Some("dispatch") => Event::Arrival,
         Some("completion") => Event::Answer,
-        _ => return Err(wrong("trigger", "is neither dispatch nor completion".into())),
+        _ => return Err(wrong("trigger", "must be dispatch or completion".into())),
     };
     let delay = time(dependency, "delay_ms", MILLISECONDS)?;
     match field(dependency, "request_id")? {
-        name if name == own => {
-            Err(wrong("dependencies", format!("names {name}, the request itself")))
-        }
+        name if name == own => Err(wrong(
+            "dependencies",
+            format!("is {name}, the request itself; name another request"),
+        )),
         name => Ok(After { request: reading.named(name), event, delay }),
     }
 }
@@ -141,7 +142,10 @@ mod tests {
         let (trace, reader) = read(&[HEAD, &row("a", 0, ""), &other]).expect("a trace");
         let [first, second] = [0, 1].map(|index| trace.requests()[index].conversation);
         assert_ne!(first, second);
-        assert_eq!(reader.notes(), ["requests for several models are played as those of one"]);
+        assert_eq!(
+            reader.notes(),
+            ["requests for several models are replayed as requests for one model"]
+        );
     }
 
     #[test]

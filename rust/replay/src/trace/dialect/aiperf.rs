@@ -10,7 +10,7 @@ use crate::trace::reading::Reading;
 
 pub const AIPERF: Dialect = Dialect {
     name: "aiperf",
-    about: "AIPerf's lines: Mooncake's with delays after the answer before, or without ids",
+    about: "AIPerf's lines: Mooncake's with delays after the previous answer, or without ids",
     sign: "Mooncake's fields with a delay, or without hash_ids in all lines",
     example: r#"{"session_id": "a", "timestamp": 0, "input_length": 40, "output_length": 3, "hash_ids": [1]}
 {"session_id": "a", "delay": 500, "input_length": 60, "output_length": 3, "hash_ids": [1]}

@@ -15,7 +15,7 @@ const SCALE: Scale = Scale::Default(Unit::Seconds);
 
 pub const BAILIAN: Dialect = Dialect {
     name: "bailian",
-    about: "Qwen-Bailian's lines: times in seconds, ids of 16 tokens, the chat that each continues",
+    about: "Qwen-Bailian's lines: times in seconds, ids of 16 tokens, the id of the previous chat",
     sign: "Mooncake's fields with chat_id and one of parent_chat_id, turn and type",
     example: r#"{"chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 20, "output_length": 3, "type": "text", "turn": 1, "hash_ids": [0, 1]}
 {"chat_id": 2, "parent_chat_id": 1, "timestamp": 60.5, "input_length": 40, "output_length": 3, "type": "text", "turn": 2, "hash_ids": [0, 2, 3]}

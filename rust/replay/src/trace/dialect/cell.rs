@@ -70,9 +70,7 @@ impl<'a> Cell<'a> {
         }
         match self.text().and_then(Moment::parse) {
             Some(moment) => Ok(reading.times.text(moment)),
-            None => {
-                Err(wrong(name, format!("is {self}, no time; expected a number, or {EXPECTED}")))
-            }
+            None => Err(wrong(name, format!("is {self}; expected a number, or {EXPECTED}"))),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::trace::reading::Reading;
 
 pub const CLAUDE_CODE: Dialect = Dialect {
     name: "claude code",
-    about: "Claude Code's logs of sessions; what was read from the cache comes back",
+    about: "Claude Code's logs of sessions; tokens that were read from the cache come back",
     sign: "sessionId with a type, and answers whose message has a usage",
     example: r#"{"type": "user", "sessionId": "s", "timestamp": "2026-07-01T10:00:00.000Z", "message": {"role": "user", "content": "hello"}}
 {"type": "assistant", "sessionId": "s", "timestamp": "2026-07-01T10:00:03.000Z", "message": {"id": "m1", "role": "assistant", "usage": {"input_tokens": 5, "cache_creation_input_tokens": 1000, "cache_read_input_tokens": 0, "output_tokens": 70}}}
@@ -49,7 +49,7 @@ fn answers(mut fields: Fields, reading: &mut Reading) -> Vec<Fields> {
     let name = lookup(&fields, "message.id").cloned();
     let usage = fields.get_mut("message").and_then(|message| message.get_mut("usage"));
     let Some(usage) = usage.and_then(Value::as_object_mut) else {
-        reading.leave_out("lines that are no answers");
+        reading.leave_out("lines without an answer");
         return Vec::new();
     };
     if name.is_some_and(|name| !reading.seen.insert(Conversation::of_value(&name).id)) {

@@ -45,7 +45,9 @@ pub fn roles_of(columns: Vec<(String, String)>) -> Result<Roles, ColumnsError> {
         return Err(ColumnsError(format!("columns has no {role}; it needs input and output")));
     }
     if !is_missing(&Role::Prefix) && is_missing(&Role::Session) {
-        return Err(ColumnsError("columns has a prefix and no session, whose it would be".into()));
+        return Err(ColumnsError(
+            "columns has a prefix but no session; a prefix needs the session".into(),
+        ));
     }
     Ok(roles)
 }

@@ -14,7 +14,7 @@ use crate::trace::request::TraceRequest;
 
 pub const DYNAMO: Dialect = Dialect {
     name: "dynamo",
-    about: "Dynamo's lines: Mooncake's with waits and orders, its agents' traces, request events",
+    about: "Dynamo's lines: Mooncake's with waits and orders; traces of its agents; request events",
     sign: "Mooncake's fields with one such as wait_for, or a schema or event_type of Dynamo",
     example: r#"{"request_id": "a", "timestamp": 0, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 3]}
 {"request_id": "b", "wait_for": ["a"], "tool_wait_ms": 500, "input_length": 60, "output_length": 3, "hash_ids": [1, 2, 4, 5]}
@@ -108,13 +108,14 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     };
     for name in ["priority", "strict_priority", "policy_class", "routing_constraints"] {
         if given(fields, name).is_some() {
-            reading.note(&format!("{name} is Dynamo's order of scheduling, which is not played"));
+            reading.note(&format!("{name} is Dynamo's order of scheduling, which is not replayed"));
         }
     }
     if let Some(value) = given(fields, "output_token_ids") {
         let tokens = ids(value, "output_token_ids", reading)?;
         if tokens.len() != request.output_length {
-            let message = format!("has {} tokens of {}", tokens.len(), request.output_length);
+            let message =
+                format!("has {} tokens; output_length is {}", tokens.len(), request.output_length);
             return Err(wrong("output_token_ids", message));
         }
         add_output(&mut request, &tokens, reading);
@@ -151,6 +152,6 @@ fn add_output(request: &mut TraceRequest, tokens: &[i64], reading: &mut Reading)
             Prompt::HashIds { length, hash_ids: ids, num_output_ids: Some(runs.len()) };
         request.tokens_per_id = request.tokens_per_id.or(width);
     } else {
-        reading.note("output_token_ids are not ids of blocks; these outputs are like no others");
+        reading.note("output_token_ids are not ids of blocks; these outputs are unique");
     }
 }

@@ -25,14 +25,14 @@ pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     match field(event, "event_type")?.as_str() {
         Some("request_payload" | "tool_start") => return Ok(()),
         Some("tool_end" | "tool_error") => {
-            reading.note("events of tools are not used: waits between requests include them");
+            reading.note("events of tools are not used; waits between requests include them");
             return Ok(());
         }
         Some("request_end") => {}
-        _ => return Err(wrong("event_type", "is none of a request or tool".into())),
+        _ => return Err(wrong("event_type", "is not an event of a request or tool".into())),
     }
     if field(event, "schema")? != SCHEMA {
-        return Err(wrong("schema", format!("is not {SCHEMA}, the one that can be read")));
+        return Err(wrong("schema", format!("must be {SCHEMA}")));
     }
     let fields = object(event, "request")?;
     let request = request(fields, reading)?;
@@ -51,7 +51,7 @@ pub fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
 }
 
 fn object<'a>(fields: &'a Fields, name: &str) -> Result<&'a Fields, LineError> {
-    field(fields, name)?.as_object().ok_or_else(|| wrong(name, "is not an object".into()))
+    field(fields, name)?.as_object().ok_or_else(|| wrong(name, "is not a JSON object".into()))
 }
 
 /// Returns the request of an event, whose hashes are ids of its blocks.
@@ -72,7 +72,7 @@ fn request(fields: &Fields, reading: &mut Reading) -> Result<TraceRequest, LineE
     let prompt = match hashes("completion_sequence_hashes", input + output)? {
         None => Prompt::of_ids(input, of_prompt),
         Some(all) if all[..input / width] != of_prompt[..input / width] => {
-            let message = "do not begin with those of the prompt's whole blocks";
+            let message = "must begin with the hashes of the prompt's whole blocks";
             return Err(wrong("completion_sequence_hashes", message.into()));
         }
         // Generated tokens complete the prompt's last block, so the block then has another hash

@@ -108,13 +108,13 @@ pub fn unknown(what: &str, names: &[String], example: &str) -> LineError {
         found += &format!(" and {more} more");
     }
     let next = match suggestion(names) {
-        Some(columns) => format!("perhaps --columns {columns} reads it"),
+        Some(columns) => format!("try --columns {columns}"),
         None => format!(
-            "--columns names those with tokens of prompts and outputs, as in {example}; \
-             `kvoxide formats` shows what is read; or record the server with KVOXIDE_RECORD"
+            "name the columns with the tokens of prompts and outputs, as in {example}. `kvoxide \
+             formats` lists all formats. Or record the server with KVOXIDE_RECORD"
         ),
     };
-    wrong("", format!("{what} of no known format: {found}; {next}"))
+    wrong("", format!("the format is unknown; {what}: {found}; {next}"))
 }
 
 /// Returns a likely value of `--columns` for these names, if input and output are among them.

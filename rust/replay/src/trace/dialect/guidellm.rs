@@ -11,7 +11,7 @@ use crate::trace::times::{Scale, Unit};
 
 pub const GUIDELLM: Dialect = Dialect {
     name: "guidellm",
-    about: "GuideLLM's benchmarks.json: times and lengths of the requests that were answered",
+    about: "GuideLLM's benchmarks.json: times and lengths of the answered requests",
     sign: "benchmarks whose requests are grouped as successful, errored and incomplete",
     example: r#"{"benchmarks": [{"requests": {"successful": [{"request_id": "a", "request_start_time": 1790000000.5, "input_metrics": {"text_tokens": 256}, "output_metrics": {"text_tokens": 128}}, {"request_id": "b", "request_start_time": 1790000004.25, "input_metrics": {"text_tokens": 250}, "output_metrics": {"text_tokens": 120}}], "errored": [], "incomplete": []}}]}
 "#,
@@ -56,7 +56,7 @@ fn requests(fields: Fields, reading: &mut Reading) -> Vec<Fields> {
         for request in requests.as_array().into_iter().flatten().filter_map(Value::as_object) {
             match name.as_str() {
                 "successful" | "completed" => answered.push(request.clone()),
-                _ => reading.leave_out("requests that failed or were not finished"),
+                _ => reading.leave_out("requests that failed or did not finish"),
             }
         }
     }

@@ -46,7 +46,7 @@ pub const LITELLM: Dialect = Dialect {
             ("status", |cell| is_text(cell, &["failure"]), "requests that failed"),
             ("call_type", is_other_call, "calls that generate no text, such as embeddings"),
             // LangSmith's chains have the sums of their calls.
-            ("run_type", |cell| !is_text(cell, &["llm"]), "runs that are no calls of a model"),
+            ("run_type", |cell| !is_text(cell, &["llm"]), "runs that are not calls of a model"),
         ],
         may_be_empty: true,
         ..LOG
@@ -62,7 +62,7 @@ fn is_other_call(cell: Cell<'_>) -> bool {
 /// Source: <https://langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields>.
 pub const LANGFUSE: Dialect = Dialect {
     name: "langfuse",
-    about: "Langfuse's exports of observations, as JSON or CSV; only generations are played",
+    about: "Langfuse's exports of observations, as JSON or CSV; only generations are replayed",
     sign: "startTime with traceId or type, and usage of input and output tokens",
     example: r#"{"id": "a", "traceId": "t", "type": "GENERATION", "startTime": "2026-07-01T10:00:00.123Z", "usage": {"input": 1200, "output": 55, "total": 1255}, "model": "m"}
 {"id": "b", "traceId": "t", "type": "SPAN", "startTime": "2026-07-01T10:00:02Z"}
@@ -116,7 +116,7 @@ pub const LANGFUSE: Dialect = Dialect {
             (
                 "type",
                 |cell| !is_text(cell, &["GENERATION", "EMBEDDING"]),
-                "observations that are no generations",
+                "observations that are not generations",
             ),
             ("level", |cell| is_text(cell, &["ERROR"]), "requests that failed"),
         ],
@@ -246,7 +246,7 @@ pub const BASETEN: Dialect = Dialect {
 /// Source: <https://github.com/ai-dynamo/aiperf>, `src/aiperf/common/models/record_models.py`.
 pub const AIPERF_RESULTS: Dialect = Dialect {
     name: "aiperf results",
-    about: "AIPerf's profile_export.jsonl: times, conversations and lengths of what it sent",
+    about: "AIPerf's profile_export.jsonl: times, conversations and lengths of its requests",
     sign: "metadata with request_start_ns, and metrics",
     example: r#"{"metadata": {"session_num": 0, "conversation_id": "c", "turn_index": 0, "request_start_ns": 1790000000125000000, "request_end_ns": 1790000003125000000, "benchmark_phase": "profiling"}, "metrics": {"input_sequence_length": {"value": 550, "unit": "tokens"}, "output_sequence_length": {"value": 31, "unit": "tokens"}}, "error": null}
 {"metadata": {"session_num": 0, "conversation_id": "c", "turn_index": 1, "request_start_ns": 1790000005125000000, "request_end_ns": 1790000006125000000, "benchmark_phase": "profiling"}, "metrics": {"input_sequence_length": {"value": 700, "unit": "tokens"}, "output_sequence_length": {"value": 12, "unit": "tokens"}}, "error": null}
@@ -293,7 +293,7 @@ pub const AIPERF_RESULTS: Dialect = Dialect {
 /// Source: <https://huggingface.co/datasets/uwsyfi>, as AIPerf's `_tracelab_convert.py` reads it.
 pub const TRACELAB: Dialect = Dialect {
     name: "tracelab",
-    about: "TraceLab's rounds of coding agents; prefix_tokens come back from the round before",
+    about: "TraceLab's rounds of coding agents; prefix_tokens come back from the previous round",
     sign: "input_tokens_total, prefix_tokens and newly_append_tokens",
     example: r#"{"provider": "c", "session_id": "s1", "round_id": 1, "model": "m", "input_tokens_total": 1000, "prefix_tokens": 0, "newly_append_tokens": 1000, "output_tokens": 300, "timing_events": [{"type": "user_message", "at": "2026-06-01T10:00:00Z"}], "tools": []}
 {"provider": "c", "session_id": "s1", "round_id": 2, "model": "m", "input_tokens_total": 1500, "prefix_tokens": 1300, "newly_append_tokens": 200, "output_tokens": 100, "timing_events": [{"event_type": "tool_result", "timestamp": "2026-06-01T10:01:00Z"}], "tools": []}

@@ -15,7 +15,7 @@ use crate::trace::times::Scale;
 pub const MOONCAKE: Dialect = Dialect {
     name: "mooncake",
     about: "Mooncake's lines, or the same as a table: times in ms, lengths, ids of 512 tokens",
-    sign: "input_length, output_length and hash_ids, whatever other fields there are",
+    sign: "input_length, output_length and hash_ids; other fields are allowed",
     example: r#"{"timestamp": 0, "input_length": 1200, "output_length": 3, "hash_ids": [1, 2, 3]}
 {"timestamp": 10000, "input_length": 1200, "output_length": 3, "hash_ids": [1, 2, 4]}
 "#,

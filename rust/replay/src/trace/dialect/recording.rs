@@ -11,7 +11,7 @@ use crate::trace::times::{Scale, Unit};
 
 pub const RECORDING: Dialect = Dialect {
     name: "recording",
-    about: "what a server recorded with KVOXIDE_RECORD: a folder, or one of its files",
+    about: "a recording of a server (KVOXIDE_RECORD): a folder, or one of its files",
     sign: "a folder with files requests-*.jsonl*",
     example: r#"{"timestamp": 3.25, "input_length": 20, "output_length": 30, "hash_ids": [0, 1], "output_hash_ids": [2], "block_size": 16}
 "#,

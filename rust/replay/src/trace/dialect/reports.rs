@@ -20,7 +20,7 @@ pub struct Report {
 impl Report {
     /// Returns the error that says why the report cannot be replayed.
     pub fn refusal(&self, name: &str) -> LineError {
-        wrong("", format!("looks like {} (format {name})", self.why))
+        wrong("", format!("the line looks like format {name}: {}", self.why))
     }
 }
 
@@ -45,7 +45,7 @@ fn has_one(names: &[String], others: &[&str]) -> bool {
 /// Source: <https://github.com/triton-inference-server/perf_analyzer>, `genai-perf`.
 pub const GENAI_PERF: Dialect = Dialect {
     name: "genai-perf",
-    about: "GenAI-Perf's profile_export.json and its summaries, which have no tokens of requests",
+    about: "GenAI-Perf's profile_export.json and its summaries, without the tokens of each request",
     sign: "experiments with a service_kind, or averages with GenAI-Perf's input_config",
     example: r#"{"service_kind": "openai", "endpoint": "v1/chat/completions", "experiments": [{"experiment": {"mode": "concurrency", "value": 1}, "requests": [{"timestamp": 1790000000125000000, "response_timestamps": [1790000000225000000]}]}]}
 "#,
@@ -62,8 +62,8 @@ pub const GENAI_PERF: Dialect = Dialect {
                 || (has_averages(fields) && config.is_some_and(is_genai_perf))
         },
         has_columns: |_| false,
-        why: "a file of GenAI-Perf, which has texts and averages, not the tokens of each request; \
-              run AIPerf, its successor, and play the profile_export.jsonl that it writes; or \
+        why: "a file of GenAI-Perf, which has texts and averages, not the tokens of each request. \
+              Run AIPerf, its successor, and replay the profile_export.jsonl that it writes. Or \
               record the server with KVOXIDE_RECORD",
     }),
 };
@@ -71,7 +71,7 @@ pub const GENAI_PERF: Dialect = Dialect {
 /// Source: <https://github.com/ai-dynamo/aiperf>, `src/aiperf/exporters`.
 pub const AIPERF_SUMMARY: Dialect = Dialect {
     name: "aiperf summary",
-    about: "AIPerf's profile_export_aiperf.json or .csv: averages, which are not played",
+    about: "AIPerf's profile_export_aiperf.json or .csv: averages, which are not replayed",
     sign: "metrics with unit and avg, or columns Metric and avg",
     example: r#"{"schema_version": "1.0", "aiperf_version": "0.13.0", "request_latency": {"unit": "ms", "avg": 812.5, "p50": 790.1}, "input_sequence_length": {"unit": "tokens", "avg": 550.0}, "input_config": {"endpoint": {"model_names": ["m"]}}}
 "#,
@@ -79,7 +79,7 @@ pub const AIPERF_SUMMARY: Dialect = Dialect {
         is_like: has_averages,
         has_columns: |names| has_one(names, &["Metric"]) && has_one(names, &["avg"]),
         why: "the summary of a run of AIPerf or GenAI-Perf, which has averages and no single \
-              request; play AIPerf's profile_export.jsonl of the same run, which has times and \
+              request. Replay AIPerf's profile_export.jsonl of the same run, which has times and \
               lengths",
     }),
 };
@@ -101,8 +101,8 @@ pub const MLFLOW: Dialect = Dialect {
             (fields.contains_key("data") && info.is_some_and(is_info)) || has_mlflow_names(&names)
         },
         has_columns: has_mlflow_names,
-        why: "traces of MLflow, whose tokens are sums over all calls of a trace; export the spans \
-              with OpenTelemetry and play those, or write a line per call with its time and \
+        why: "traces of MLflow, whose tokens are sums over all calls of a trace. Export the spans \
+              with OpenTelemetry and replay them. Or write a line per call with its time and \
               tokens, and name the fields with --columns",
     }),
 };
@@ -134,7 +134,7 @@ pub const METRICS: Dialect = Dialect {
             };
             names.iter().any(is_metric)
         },
-        why: "metrics or a bill, which are sums over many requests; record the server with \
-              KVOXIDE_RECORD, or play a log that has a line per request",
+        why: "metrics or a bill, which are sums over many requests. Record the server with \
+              KVOXIDE_RECORD, or replay a log that has a line per request",
     }),
 };

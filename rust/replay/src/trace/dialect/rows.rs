@@ -127,7 +127,8 @@ fn output_length(fields: &Fields) -> Result<usize, LineError> {
 /// Returns the tokens per id in a field, if it is given.
 fn width(fields: &Fields, name: &str) -> Result<Option<usize>, LineError> {
     let Some(value) = given(fields, name) else { return Ok(None) };
-    let message = || format!("is {value}; expected the tokens of an id, from 1 to {MAX_WIDTH}");
+    let message =
+        || format!("is {value}; expected the number of tokens per id, from 1 to {MAX_WIDTH}");
     let width = within(value, 1..=MAX_WIDTH);
     width.map(Some).ok_or_else(|| wrong(name, message()))
 }
@@ -155,7 +156,7 @@ pub fn priority(fields: &Fields) -> Result<Option<RetentionPriority>, LineError>
     let field = if RetentionPriority::new(priority, None).is_err() { "priority" } else { "ttl" };
     RetentionPriority::new(priority, seconds)
         .map(Some)
-        .map_err(|error| wrong(field, error.to_string()))
+        .map_err(|error| wrong(field, format!("is not valid: {error}")))
 }
 
 fn tokens_prompt(value: &Value) -> Result<Prompt, LineError> {
@@ -182,11 +183,11 @@ fn prompt(
         if output.len() > output_length {
             let count = output.len();
             let message =
-                format!("has {count} ids; {output_length} tokens have 0 to {output_length}");
+                format!("has {count} ids; {output_length} tokens can have 0 to {output_length}");
             return Err(wrong("output_hash_ids", message));
         }
         if hash_ids.is_empty() && !output.is_empty() {
-            let message = "has ids, and the prompt before has none";
+            let message = "has ids, but the prompt has none";
             return Err(wrong("output_hash_ids", message.into()));
         }
         num_output_ids = Some(output.len());
@@ -252,11 +253,14 @@ fn waiting(
         Some(Value::Array(names)) => {
             let own = given(fields, "request_id");
             if let Some(name) = names.iter().find(|&name| Some(name) == own) {
-                return Err(wrong("wait_for", format!("names {name}, the request itself")));
+                return Err(wrong(
+                    "wait_for",
+                    format!("is {name}, the request itself; name another request"),
+                ));
             }
             names.iter().map(|name| reading.named(name)).collect()
         }
-        Some(_) => return Err(wrong("wait_for", "is not an array of request_ids".into())),
+        Some(_) => return Err(wrong("wait_for", "must be an array of request_ids".into())),
         None => Vec::new(),
     };
     let has_time = request.arrival.is_some() && delay.is_none();

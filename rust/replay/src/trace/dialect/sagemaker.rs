@@ -10,7 +10,7 @@ use crate::trace::reading::Reading;
 
 pub const SAGEMAKER: Dialect = Dialect {
     name: "sagemaker",
-    about: "SageMaker's data captures of chat endpoints, whose answers have a usage",
+    about: "SageMaker's data captures of chat endpoints, with the usage of each answer",
     sign: "captureData and eventMetadata",
     example: r#"{"captureData": {"endpointInput": {"data": "{\"messages\": []}", "encoding": "JSON"}, "endpointOutput": {"data": "{\"usage\": {\"prompt_tokens\": 900, \"completion_tokens\": 20}}", "encoding": "JSON"}}, "eventMetadata": {"eventId": "a", "inferenceTime": "2026-07-01T10:00:00Z"}, "eventVersion": "0"}
 {"captureData": {"endpointOutput": {"data": "eyJ1c2FnZSI6IHsicHJvbXB0X3Rva2VucyI6IDgwMCwgImNvbXBsZXRpb25fdG9rZW5zIjogMzB9fQ==", "encoding": "BASE64"}}, "eventMetadata": {"eventId": "b", "inferenceTime": "2026-07-01T10:00:07Z"}, "eventVersion": "0"}

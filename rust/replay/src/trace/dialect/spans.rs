@@ -80,7 +80,7 @@ const ROLES: &[(Role, &[&str])] = &[
 /// Source: <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/>.
 pub const OTEL: Dialect = Dialect {
     name: "otel",
-    about: "OpenTelemetry's spans of model calls, as OTLP JSON, a span a line, or from Jaeger",
+    about: "OpenTelemetry's spans of model calls: OTLP JSON, one span per line, or from Jaeger",
     sign: "resourceSpans, or spans with attributes such as gen_ai.usage.input_tokens",
     example: r#"{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "1", "spanId": "2", "name": "chat", "startTimeUnixNano": "1790000000125000000", "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": "1200"}}, {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "55"}}]}]}]}]}
 {"name": "chat m", "context": {"trace_id": "0x1"}, "start_time": "2026-09-21T14:13:29Z", "attributes": {"gen_ai.usage.input_tokens": 900, "gen_ai.usage.output_tokens": 20}}
@@ -104,7 +104,7 @@ pub const OTEL: Dialect = Dialect {
 /// Source: <https://huggingface.co/datasets/Exgentic>, as AIPerf's `exgentic.py` reads it.
 pub const EXGENTIC: Dialect = Dialect {
     name: "exgentic",
-    about: "Exgentic's rows of agents' sessions, each with the spans of its model calls",
+    about: "Exgentic's rows of agents' sessions, with the spans of their model calls",
     sign: "harness and session_id with spans",
     example: r#"{"harness": "h", "session_id": "s", "models": ["m"], "spans": [{"start_time": "2026-06-01T10:00:00+00:00", "end_time": "2026-06-01T10:00:02+00:00", "status": {"code": 0}, "attributes": {"gen_ai.usage.input_tokens": 900, "gen_ai.usage.output_tokens": 20}}, {"start_time": "2026-06-01T10:00:09+00:00", "end_time": "2026-06-01T10:00:12+00:00", "status": {"code": 0}, "attributes": {"gen_ai.usage.input_tokens": 1100, "gen_ai.usage.output_tokens": 40}}]}
 "#,

@@ -115,7 +115,8 @@ impl Table {
     pub fn read(&mut self, line: &[u8], reading: &mut Reading) -> Result<(), LineError> {
         let Some(count) = self.row.read(line)? else { return Ok(()) };
         if count != self.names.len() {
-            let message = format!("has {count} columns, the header {}", self.names.len());
+            let message =
+                format!("the line has {count} columns, but the header has {}", self.names.len());
             return Err(wrong("", message));
         }
         let cell = |place: usize| self.row.cell(place).given();
@@ -212,7 +213,10 @@ impl Row {
                     }
                     ReadRecordResult::OutputEndsFull => {
                         self.num_lines = 0;
-                        return Err(wrong("", format!("has more than {MAX_COLUMNS} columns")));
+                        return Err(wrong(
+                            "",
+                            format!("the line has more than {MAX_COLUMNS} columns"),
+                        ));
                     }
                     _ => {}
                 }
@@ -221,7 +225,8 @@ impl Row {
         self.num_lines += 1;
         if self.num_bytes > MAX_BYTES {
             self.num_lines = 0;
-            let message = format!("a quote without end makes a row of more than {MAX_BYTES} bytes");
+            let message =
+                format!("a quote without an end makes a row of more than {MAX_BYTES} bytes");
             return Err(wrong("", message));
         }
         Ok(None)

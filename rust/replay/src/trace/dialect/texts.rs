@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Dialect, Form};
-use crate::trace::fields::{Fields, LineError, wrong};
+use crate::trace::fields::{Fields, LineError, is_text};
 
 /// A format of texts.
 #[derive(Debug)]
@@ -22,12 +22,8 @@ impl Text {
     pub fn refusal(&self, name: &str, fields: &Fields) -> LineError {
         let has = |field: &&&str| fields.contains_key(**field);
         let field = self.fields.iter().find(has).or(self.fields.first()).copied();
-        let instead = self.instead;
-        let message = format!(
-            "is text (format {name}), whose tokens only the model's tokenizer knows; write them as \
-             prompt_token_ids, or record the server with KVOXIDE_RECORD{instead}"
-        );
-        wrong(field.unwrap_or_default(), message)
+        let error = is_text(name, field.unwrap_or_default());
+        LineError { message: error.message + self.instead, ..error }
     }
 }
 
@@ -43,7 +39,7 @@ fn has_objects(fields: &Fields, list: &str, name: &str) -> bool {
 /// Source: <https://github.com/ai-dynamo/aiperf>, `src/aiperf/dataset/loader/dag_jsonl.py`.
 pub const DAG_JSONL: Dialect = Dialect {
     name: "dag_jsonl",
-    about: "AIPerf's conversations with branches: text, which is not played",
+    about: "AIPerf's conversations with branches: text, which is not replayed",
     sign: "session_id and turns with messages",
     example: r#"{"session_id": "a", "turns": [{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5, "forks": ["b"]}]}
 "#,
@@ -52,42 +48,42 @@ pub const DAG_JSONL: Dialect = Dialect {
         is_like: |fields| {
             has_all(fields, &["session_id", "turns"]) && has_objects(fields, "turns", "messages")
         },
-        instead: "; or play the profile_export.jsonl that AIPerf writes when it runs the file",
+        instead: "; or replay the profile_export.jsonl that AIPerf writes when it runs the file",
     }),
 };
 
 /// Source: <https://github.com/ai-dynamo/aiperf>, `src/aiperf/dataset/loader/inputs_json.py`.
 pub const AIPERF_INPUTS: Dialect = Dialect {
     name: "aiperf inputs",
-    about: "AIPerf's inputs.json: payloads with text, which are not played",
+    about: "AIPerf's inputs.json: payloads with text, which are not replayed",
     sign: "session_id and payloads",
     example: r#"{"data": [{"session_id": "a", "payloads": [{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}]}]}
 "#,
     form: Form::Text(Text {
         fields: &["payloads"],
         is_like: |fields| has_all(fields, &["session_id", "payloads"]),
-        instead: "; or play the profile_export.jsonl of the same run, which has times and lengths",
+        instead: "; or replay the profile_export.jsonl of the same run, which has times and lengths",
     }),
 };
 
 /// Source: <https://platform.openai.com/docs/guides/batch>.
 pub const OPENAI_BATCH: Dialect = Dialect {
     name: "openai batch",
-    about: "input files of OpenAI's batches: text, which is not played",
+    about: "input files of OpenAI's batches: text, which is not replayed",
     sign: "custom_id and a body",
     example: r#"{"custom_id": "r1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}}
 "#,
     form: Form::Text(Text {
         fields: &["body"],
         is_like: |fields| has_all(fields, &["custom_id", "body"]),
-        instead: "; or play the output file of the batch, which has the tokens that were used",
+        instead: "; or replay the output file of the batch, which has the tokens that were used",
     }),
 };
 
 /// Source: <https://huggingface.co/datasets/sammshen/lmcache-agentic-traces>.
 pub const LMCACHE: Dialect = Dialect {
     name: "lmcache",
-    about: "LMCache's agentic traces: messages, which are not played",
+    about: "LMCache's agentic traces: messages, which are not replayed",
     sign: "input with messages, or pre_gap",
     example: r#"{"session_id": "a", "input": [{"role": "user", "content": "hello"}], "output_length": 5, "pre_gap": 0.5}
 "#,
@@ -103,7 +99,7 @@ pub const LMCACHE: Dialect = Dialect {
 /// Data sets of `vllm bench serve` (`--dataset-name custom` and `sharegpt`).
 pub const DATASET: Dialect = Dialect {
     name: "dataset",
-    about: "data sets of prompts, such as ShareGPT: text, which is not played",
+    about: "data sets of prompts, such as ShareGPT: text, which is not replayed",
     sign: "prompt, conversations, or text in one of AIPerf's fields, without lengths",
     example: r#"[{"id": "a", "conversations": [{"from": "human", "value": "hello"}]}]
 "#,
@@ -124,6 +120,6 @@ pub const DATASET: Dialect = Dialect {
             let is_list = |name: &&str| fields.get(*name).is_some_and(Value::is_array);
             texts.iter().any(|name| fields.contains_key(*name)) || lists.iter().any(is_list)
         },
-        instead: "; or play the result of vllm bench serve --save-detailed with the data set",
+        instead: "; or replay the result of vllm bench serve --save-detailed with the data set",
     }),
 };

@@ -43,11 +43,13 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
         match values.len() {
             0 => Ok(values),
             count if count == inputs.len() => Ok(values),
-            count => Err(wrong(name, format!("has {count} values, input_lens {}", inputs.len()))),
+            count => {
+                Err(wrong(name, format!("has {count} values, but input_lens has {}", inputs.len())))
+            }
         }
     };
     if inputs.len() != outputs.len() {
-        let message = format!("has {} lengths, input_lens {}", outputs.len(), inputs.len());
+        let message = format!("has {} lengths, but input_lens has {}", outputs.len(), inputs.len());
         return Err(wrong("output_lens", message));
     }
     let (starts, errors) = (per_request("start_times")?, per_request("errors")?);
@@ -106,7 +108,8 @@ fn add_run(mut requests: Vec<(Option<f64>, TraceRequest)>, reading: &mut Reading
     let run = first..reading.index() as u32;
     if !run.is_empty() {
         if before.is_some() {
-            reading.note("the file has several runs: each begins when the one before is answered");
+            reading
+                .note("the file has several runs; each begins when the previous one is answered");
         }
         reading.run = Some(run);
     }

@@ -18,7 +18,7 @@ const SECONDS: f64 = 1e6;
 
 pub const WEKA: Dialect = Dialect {
     name: "weka",
-    about: "Weka's traces of agents: a conversation per object, with subagents",
+    about: "Weka's traces of agents: one conversation per object, with subagents",
     sign: "requests with t and in, or with a block_size",
     example: r#"{"id": "one", "block_size": 64, "hash_id_scope": "local", "requests": [{"t": 0.0, "type": "n", "in": 130, "out": 5, "hash_ids": [1, 2], "api_time": 2.0}, {"t": 5.0, "type": "n", "in": 200, "out": 5, "hash_ids": [1, 2, 3]}]}
 "#,
@@ -51,7 +51,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
         None | Some(Some("local")) => reading.own_ids(),
         Some(Some("global")) => {}
         Some(_) => {
-            let message = "is neither local (ids of this object alone) nor global";
+            let message = "must be local (ids of this object only) or global";
             return Err(wrong("hash_id_scope", message.into()));
         }
     }
@@ -118,7 +118,7 @@ impl Requests<'_> {
     fn wait(&mut self, time: u64, answers: &[Answer]) -> Option<Box<Wait>> {
         if answers.iter().any(|answer| answer.time > time) {
             self.reading.note(
-                "requests that began before an answer which they wait for arrive right behind it",
+                "requests that began before an answer for which they wait arrive directly after it",
             );
         }
         let after = |&Answer { request, time: there }: &Answer| After {

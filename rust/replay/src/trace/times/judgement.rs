@@ -125,7 +125,7 @@ impl Judgement {
 
     /// Returns the note that names the unit, if it was inferred or is in doubt.
     pub fn note(self, what: &str) -> Option<String> {
-        let other = "--time-unit gives another unit";
+        let other = "use --time-unit for another unit";
         Some(match self {
             Self::Plain(_) => return None,
             Self::Since1970(unit) => {
@@ -135,14 +135,14 @@ impl Judgement {
                 format!("times since 1970 have several units, read by their size: {what}; {other}")
             }
             Self::Fractions => format!(
-                "times are read as seconds, since they are fractions close together: {what}; \
-                 --time-unit ms reads milliseconds"
+                "times are read as seconds, because they are fractions close together: {what}; use \
+                 --time-unit ms for milliseconds"
             ),
             Self::Apart(unit) => {
                 format!("times are read as {}, by their size: {what}; {other}", unit.word())
             }
             Self::Doubtful(unit, perhaps) => format!(
-                "times are read as {}: {what}; --time-unit {} reads {}",
+                "times are read as {}: {what}; use --time-unit {} for {}",
                 unit.word(),
                 perhaps.name(),
                 perhaps.word()

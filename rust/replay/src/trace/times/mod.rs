@@ -149,7 +149,9 @@ impl Times {
         let num_others = self.num_sure + self.num_with_offset + self.num_without_offset;
         let is_unused = self.numbers.is_empty() && num_others > 0;
         let name = given.name();
-        is_unused.then(|| format!("--time-unit {name} is not used: the trace says its own units"))
+        is_unused.then(|| {
+            format!("--time-unit {name} is not used, because the trace names its own units")
+        })
     }
 
     fn note_of_texts(&self) -> Option<String> {
@@ -157,7 +159,8 @@ impl Times {
         if !self.numbers.is_empty() && num_texts > 0 {
             let num_numbers = self.numbers.len();
             return Some(format!(
-                "{num_numbers} times are numbers and {num_texts} are text; text counts from 1970"
+                "{num_numbers} times are numbers and {num_texts} are text; the text counts from \
+                 1970"
             ));
         }
         let is_mixed = self.num_with_offset > 0 && self.num_without_offset > 0;
@@ -283,7 +286,7 @@ mod tests {
         let mut sure = Times { given: Some(Unit::Microseconds), ..Times::default() };
         assert_eq!(sure.number(0, 2.0, Scale::Sure(Unit::Seconds)), 2_000_000);
         sure.apply_inferred_unit(&mut []);
-        let note = "--time-unit us is not used: the trace says its own units";
+        let note = "--time-unit us is not used, because the trace names its own units";
         assert_eq!(sure.notes(), [note]);
     }
 

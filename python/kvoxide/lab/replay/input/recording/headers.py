@@ -91,14 +91,14 @@ def read_header(path: Path) -> Header | None:
         if not line.endswith(b"\n"):
             return None
         raise TraceFileError(
-            f"{path}: the first line is no header of a recording (an object with"
-            f" {FORMAT_FIELD!r}); a trace of another kind is replayed by the name of its file"
+            f"{path}: the first line is not the header of a recording (an object with"
+            f" {FORMAT_FIELD!r}). To replay another trace, name its file"
         )
     if type(fields[FORMAT_FIELD]) is not int or fields[FORMAT_FIELD] not in FORMATS:
         known = " and ".join(map(str, FORMATS))
         raise TraceFileError(
             f"{path}: the recording has format {fields[FORMAT_FIELD]!r}; this kvoxide reads formats"
-            f" {known}; install kvoxide {fields.get('kvoxide')}, which recorded it, or a newer one"
+            f" {known}. Install kvoxide {fields.get('kvoxide')}, which recorded it, or a newer one"
         )
     return _checked(path, fields)
 
@@ -256,4 +256,4 @@ def cannot_read(path: Path, error: Exception) -> TraceFileError:
 
 
 def _wrong_field(path: Path, name: str, value: Any) -> TraceFileError:  # noqa: ANN401
-    return TraceFileError(f"{path}: the header's field {name!r} is {value!r}")
+    return TraceFileError(f"{path}: header field {name!r} is {value!r}, which is not valid")

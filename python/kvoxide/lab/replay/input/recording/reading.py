@@ -30,8 +30,8 @@ def recorded_files(name: str, shown: str) -> list[Path]:
         files = sorted(path.glob(pattern(REQUESTS)))
         if not files:
             raise TraceFileError(
-                f"cannot read {shown}: the directory has no files {pattern(REQUESTS)}, as a server"
-                " with KVOXIDE_RECORD writes them; of other traces, name the file"
+                f"cannot read {shown}: the folder has no files {pattern(REQUESTS)}, which a server"
+                " with KVOXIDE_RECORD writes. To replay another trace, name its file"
             )
         return files
     return [path] if path.is_file() and _is_recorded(path) else []
@@ -125,13 +125,13 @@ def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
     parts = [part for scheduler in schedulers for part in scheduler]
     if any(part.header.format == 1 for part in parts):
         notes.append(
-            "the recording has format 1, which lacks steps, resets of the prefix cache and requests"
-            " that skip reading it; the server may have hit less"
+            "the recording has format 1, without steps, cache resets and requests that skip the"
+            " prefix cache. The server may have had fewer hits"
         )
     if any(_lacks_begin(scheduler) for scheduler in schedulers):
         notes.append(
-            "the recording's beginning is missing (a limit on its size deletes the oldest files);"
-            " the first requests hit less than they did on the server"
+            "the beginning of the recording is missing (a size limit deletes the oldest files)."
+            " The first requests have fewer hits than on the server"
         )
     if any(_lacks_middle(scheduler) for scheduler in schedulers):
         notes.append("files in the middle of the recording are missing; hits may differ")
@@ -139,8 +139,8 @@ def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
     notes += [_loaded(name) for name in dict.fromkeys(connectors) if name]
     if any(str(part.header.fields.get("policy")).startswith("adaptive") for part in parts):
         notes.append(
-            "the server had adaptive retention, which samples blocks by their hashes; a recording"
-            " has other hashes, so that hits may differ by some blocks"
+            "the server had adaptive retention, which samples blocks by their hashes. A recording"
+            " has other hashes, so hits may differ by some blocks"
         )
     notes += dict.fromkeys(_cut(each[-1]) for each in schedulers if _is_cut(each[-1]))
     return tuple(notes)
@@ -148,8 +148,8 @@ def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
 
 def _loaded(connector: object) -> str:
     return (
-        f"the server had the connector {connector}; tokens that it loaded are not recorded, so that"
-        " the replay computes them and later hits may differ"
+        f"the server had the connector {connector}. Tokens that it loaded are not recorded; the"
+        " replay computes them, and later hits may differ"
     )
 
 
@@ -170,8 +170,8 @@ def _cut(last: Part) -> str:
     if last.end == "failed":
         why = f"recording failed on the server: {last.reason}"
     else:
-        why = "the server was killed, its disk was full, or it is still recording"
-    return f"the recording has no end ({why}); requests that ran then are missing"
+        why = "the server was killed, the disk was full, or it is still recording"
+    return f"the recording has no end ({why}); requests that were running at its end are missing"
 
 
 def _headers(files: list[Path]) -> list[Header]:
@@ -195,9 +195,8 @@ def _common_width(headers: list[Header], given: int | None) -> int | None:
     for header in headers:
         expected = given or headers[0].tokens_per_id
         if header.tokens_per_id != expected:
-            other = "--tokens-per-id says" if given else f"those of {headers[0].path.name} for"
+            other = "but --tokens-per-id is" if given else f"but in {headers[0].path.name} it means"
             raise TraceFileError(
-                f"{header.path}: ids stand for {header.tokens_per_id} tokens each, {other}"
-                f" {expected}"
+                f"{header.path}: an id means {header.tokens_per_id} tokens, {other} {expected}"
             )
     return headers[0].tokens_per_id if headers else None

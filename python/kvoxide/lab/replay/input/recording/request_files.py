@@ -61,7 +61,7 @@ def _read_line(line: bytes, part: Part, lines: Lines, *, begins: bool) -> None:
         fields = _fields(line)
         end, reason = fields.get("end"), fields.get("reason")
         if end not in ENDS:
-            raise ValueError(f"field 'end': is {end!r}; it can be {', '.join(ENDS)}")
+            raise ValueError(f"field 'end' is {end!r}; it can be {', '.join(ENDS)}")
         part.end, part.reason = end, None if reason is None else str(reason)
     else:
         trace.push_line(line)
@@ -71,7 +71,7 @@ def _admitting(fields: dict[str, Any]) -> bytes:
     """Return the running requests as a step that admits them."""
     running = fields["running"]
     if not (isinstance(running, list) and all(_is_pair(each) for each in running)):
-        raise ValueError(f"field 'running': is {running!r}; expected pairs of numbers")
+        raise ValueError(f"field 'running' is {running!r}; expected pairs of numbers")
     step = [[number, 0, start] for number, start in running]
     return json.dumps({"schedule": [step]}).encode()
 

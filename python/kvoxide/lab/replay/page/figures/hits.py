@@ -127,5 +127,5 @@ def hit_course(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
     figure.update_layout(
         **layout(360, xaxis=axis(REQUESTS), yaxis=axis(SHARE, title="hit share of prompt tokens"))
     )
-    note = "Thick: of all requests so far. Thin: of the last twentieth of the trace."
+    note = "Thick: all requests so far. Thin: the last twentieth of the trace."
     return Figure("Hit share over the trace", note, figure.to_plotly_json(), width="whole")

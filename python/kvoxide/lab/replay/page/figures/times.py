@@ -126,7 +126,10 @@ def over_arrivals(timed: Sequence[Timed], styles: Styles) -> Figure:
             yaxis=axis(SECONDS),
         )
     )
-    note = f"Thick: p90. Thin: p50. Of the requests that arrived in each {_NUM_BINS}th of the time."
+    note = (
+        "Thick: p90. Thin: p50. Each point has the requests that arrived in one"
+        f" {_NUM_BINS}th of the time."
+    )
     return Figure(
         "Time to the first token over the time of arrival",
         note,

@@ -10,6 +10,6 @@ on_option = click.option(
     "place",
     metavar="PLACE",
     callback=parsed_with(parse_place),
-    help="Do the runs on a Ray cluster: ray for one that is found or started here,"
-    " ray://HOST:PORT, or HOST:PORT on one of its nodes.  [default: the cores of this machine]",
+    help="Do the runs on a Ray cluster: ray finds or starts one; ray://HOST:PORT or HOST:PORT names"
+    " one.  [default: the cores of this machine]",
 )

@@ -34,9 +34,11 @@ def parse_place(text: str) -> Place:
     """
     match = _ADDRESS.fullmatch(text)
     if text != _RAY and (match is None or not 0 < int(match["port"]) <= _MAX_PORT):
-        raise ConfigError(f"{text!r} is no place; write ray, ray://HOST:PORT or HOST:PORT")
+        raise ConfigError(
+            f"{text!r} is not the address of a cluster; write ray, ray://HOST:PORT or HOST:PORT"
+        )
     if find_spec("ray") is None:
-        raise ConfigError("a cluster needs Ray; pip install 'kvoxide[ray]'")
+        raise ConfigError("a cluster needs Ray; run: pip install 'kvoxide[ray]'")
     return Place(None if text == _RAY else text)
 
 

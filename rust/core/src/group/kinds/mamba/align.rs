@@ -81,7 +81,7 @@ impl AlignedStates {
         let alignment = spec.size(Size::PrefillCheckpointAlignment);
         if alignment == Some(0) {
             return Err(Error::Config(
-                "prefill_checkpoint_alignment is 0; give at least 1 token".into(),
+                "prefill_checkpoint_alignment is 0; it must be at least 1 token".into(),
             ));
         }
         Ok(Self {

@@ -87,7 +87,7 @@ impl StateCaching<'_> {
         match positions.find(|&position| covers(position)) {
             None => Ok(()),
             Some(position) => {
-                Err(self.refusal(format!("the state at position {position} is cached already")))
+                Err(self.refusal(format!("the state at position {position} is already cached")))
             }
         }
     }
@@ -104,8 +104,8 @@ impl StateCaching<'_> {
                 if self.keeps_checkpoint(boundary, num_tokens) && !self.has_hash(boundary) =>
             {
                 Err(self.refusal(format!(
-                    "the state of the first {boundary} tokens cannot be cached, since they have \
-                     no hash yet"
+                    "the state of the first {boundary} tokens cannot be cached, because these \
+                     tokens have no hash yet"
                 )))
             }
             _ => Ok(()),

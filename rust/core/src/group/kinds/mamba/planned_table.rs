@@ -33,16 +33,16 @@ impl PlannedTable<'_> {
             .resumed_state(held, *num_speculative)
             .is_some_and(|block| pool.blocks().ref_count(block) == 0)
         {
-            return Err("the state that the step goes on from was given back".into());
+            return Err("the state from which the step continues was released".into());
         }
         if !self.keeps_shared_tail() {
-            return Err("the block that is to be copied was given back".into());
+            return Err("the block to copy was released".into());
         }
         match self.moved.clone().find(|&position| !self.is_own(position, pool)) {
             None => Ok(()),
             Some(position) => Err(format!(
-                "the block for drafts at position {position} is shared, cached or given back, so \
-                 that it cannot move"
+                "the draft block at position {position} cannot move, because it is shared, cached \
+                 or released"
             )),
         }
     }

@@ -55,12 +55,15 @@ impl TableRecord {
     pub(crate) fn check(&self, held: &HeldBlocks, num_speculative: usize) -> Result<(), String> {
         let blocks = &held.blocks;
         if self.is_allocated && blocks.len() < num_speculative {
-            return Err(format!("a table of {} blocks lacks those for drafts", blocks.len()));
+            return Err(format!("a table of {} blocks has no draft blocks", blocks.len()));
         }
         let Some(tail) = self.shared_tail else { return Ok(()) };
         match blocks.get(tail.position) {
             Some(block) if block == tail.block || block == NULL_BLOCK => Ok(()),
-            _ => Err(format!("block {} is not where the table shares it", tail.block)),
+            _ => Err(format!(
+                "block {} is not at the position where the table shares it",
+                tail.block
+            )),
         }
     }
 
