@@ -151,7 +151,7 @@ class ExtraKeysByBlock(KeptDict):
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            "the further keys of a block cannot be set here; add a key with "
+            "the further keys of a block cannot be set here. Add a key with "
             "cached_block_hash_to_block.insert, or remove all keys of a block with .pop"
         )
 

@@ -88,7 +88,7 @@ def _described_release() -> str:
 
 def _describe_pinning(min_drop_size: int, capacity: PinnedCapacity) -> str:
     return (
-        f"pinned tier on for drops of {min_drop_size} blocks or more; it can hold "
+        f"pinned tier on for drops of {min_drop_size} blocks or more. It can hold "
         f"{capacity.blocks} blocks, which are {capacity.tokens} tokens or {capacity.prefixes} "
         f"prefixes of {capacity.prefix_tokens} tokens"
     )

@@ -168,7 +168,7 @@ impl VllmManager {
                 let inside = BlockId::try_from(id).ok().filter(|&id| (id as usize) < num_blocks);
                 inside.ok_or_else(|| {
                     PyAssertionError::new_err(format!(
-                        "block id {id} is outside the pool of {num_blocks} blocks; a connector \
+                        "block id {id} is outside the pool of {num_blocks} blocks. A connector \
                          reported a block that the scheduler never handed out"
                     ))
                 })
