@@ -60,3 +60,23 @@ def test_python_packages() -> None:
             if name[0] != "kvoxide":
                 asked[name[0]].add(who)
     assert table("Python packages") == dict(asked)
+
+
+def test_packages_of_the_site() -> None:
+    text = (DOCS / "reference/dependencies.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## Site\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
+    pinned = (ROOT / "tests/requirements-docs.txt").read_text(encoding="utf-8")
+    asked, _, _ = pinned.partition("# What these ask for in turn.")
+    named = re.findall(r"^\| ([\w-]+) \| .+ \|$", section, re.MULTILINE)
+    assert sorted(named) == sorted(["package", *re.findall(r"^([\w-]+)==", asked, re.MULTILINE)])
+
+
+def test_packages_of_the_site_and_of_the_tests_have_the_same_versions() -> None:
+    def pins(name: str) -> dict[str, str]:
+        text = (ROOT / "tests" / name).read_text(encoding="utf-8")
+        return dict(re.findall(r"^([\w-]+)==(\S+)$", text, re.MULTILINE))
+
+    site, tests = pins("requirements-docs.txt"), pins("requirements.txt")
+    assert {name: site[name] for name in site.keys() & tests.keys()} == {
+        name: tests[name] for name in site.keys() & tests.keys()
+    }
