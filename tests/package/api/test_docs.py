@@ -20,7 +20,7 @@ from kvoxide.lab.replay.input import KINDS, PRESETS
 from kvoxide.lab.replay.setup import DEFAULT_PRESET
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").exists())
-PAGES = ("*.md", "docs/**/*.md", "rust/*/*.md", "tests/*.md")
+PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "rust/*/*.md", "tests/*.md")
 DOCUMENTS = sorted(page for pattern in PAGES for page in ROOT.glob(pattern))
 SPAN = re.compile(r"`([^`]+)`")
 SITE = sorted((ROOT / "docs").glob("**/*.md"))
