@@ -96,7 +96,7 @@ def test_the_recorded_block_size_is_used(tmp_path: Path) -> None:
     command = ("plan", tmp_path / "r", *model, "--target", "hit_share>0.1%")
     done = kvoxide(*command)
     assert (
-        "blocks of 64 tokens are used as on the recorded server; vLLM would choose 16"
+        "blocks of 64 tokens are used as on the recorded server. vLLM would choose 16"
         in done.stderr
     )
     assert json.loads(path.read_text())["settings"]["model"]["block_size"] == 64

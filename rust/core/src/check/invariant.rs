@@ -314,10 +314,10 @@ mod tests {
             (states, "a table of 1 blocks has no draft blocks", |held| {
                 held.blocks.ids_mut().truncate(1);
             }),
-            (buffer.clone(), "the circular buffer of group 0 is 2 blocks", |held| {
+            (buffer.clone(), "the circular buffer of group 0 has 2 blocks", |held| {
                 held.blocks.push_nulls(1);
             }),
-            (buffer, "the circular buffer of group 0 is 1 blocks", |held| {
+            (buffer, "the circular buffer of group 0 has 1 blocks", |held| {
                 held.num_cached_blocks = Some(0);
             }),
         ];

@@ -97,7 +97,7 @@ fn inconsistent_sizes_are_refused() {
     assert_eq!(made(config(41, &[GroupSpec::full(4), uncacheable(2)])).hash_block_size(), 4);
     let scheduled = |size| ManagerConfig { scheduler_block_size: Some(size), ..two() };
     assert_config_error(scheduled(0), "scheduler_block_size is 0");
-    assert_config_error(scheduled(8), "give a multiple of 12");
+    assert_config_error(scheduled(8), "Use a multiple of 12");
     assert_eq!(made(scheduled(24)).scheduler_block_size(), 24);
     let hashed = |size| ManagerConfig { hash_block_size: Some(size), ..two() };
     assert_config_error(hashed(0), "hash_block_size is 0");

@@ -63,7 +63,7 @@ fn a_block_for_drafts_that_is_cached_cannot_become_a_state() {
     let (mut manager, first) = before_a_copy(2);
     assert_eq!(held(&manager, 1)[1], [0, 3, 4, 5]);
     cache(&mut manager, 4, 24);
-    let says = "group 1: the state at position 2 is cached already";
+    let says = "group 1: the state at position 2 is already cached";
     assert_refused(&mut manager, &with_prompt_of_14(&first), 12, says);
     // A block that is cached for fewer tokens becomes the state of more tokens.
     let (mut manager, first) = before_a_copy(2);

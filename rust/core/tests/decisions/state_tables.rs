@@ -61,7 +61,7 @@ fn a_step_is_refused_if_its_state_was_released_elsewhere() {
     let before = kvoxide_core::digest(&manager);
     let args = AllocateArgs { num_new_tokens: 2, ..AllocateArgs::default() };
     let refusal = manager.allocate_slots(&first.view(), &args).expect_err("a refusal");
-    assert!(refusal.to_string().contains("group 1: the state that the step goes on from"));
+    assert!(refusal.to_string().contains("group 1: the state from which the step continues"));
     assert_eq!(kvoxide_core::digest(&manager), before);
 }
 
@@ -79,7 +79,7 @@ fn a_step_is_refused_if_its_state_is_cached_already() {
     let before = kvoxide_core::digest(&manager);
     let args = AllocateArgs { num_new_tokens: 16, ..AllocateArgs::default() };
     let refusal = manager.allocate_slots(&first.view(), &args).expect_err("a refusal");
-    assert!(refusal.to_string().contains("group 1: the state at position 0 is cached already"));
+    assert!(refusal.to_string().contains("group 1: the state at position 0 is already cached"));
     assert_eq!(kvoxide_core::digest(&manager), before);
     // A step that caches nothing, or skips the state, is not refused.
     let args = AllocateArgs { num_new_tokens: 16, ..uncached };

@@ -219,6 +219,6 @@ mod tests {
         assert!(refused("prefix", "overlap", f64::INFINITY).contains("overlap is inf"));
         assert!(refused("prefix", "load", 1.0).contains("has no 'load'; it has overlap"));
         assert!(refused("session", "load", 1.0).contains("it has none"));
-        assert!(refused("fastest", "load", 1.0).contains("known are round-robin, least-loaded,"));
+        assert!(refused("fastest", "load", 1.0).contains("it can be round-robin, least-loaded,"));
     }
 }

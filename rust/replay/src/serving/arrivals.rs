@@ -240,7 +240,7 @@ mod tests {
     fn a_request_without_a_time_is_named() {
         let refused = Source::new(Arrivals::Trace { speed: 1.0 }, &trace(&[Some(1), None]), 1);
         let message = refused.expect_err("no time").to_string();
-        assert!(message.contains("request 2 of the trace says no time"), "{message}");
+        assert!(message.contains("request 2 of the trace has no time of arrival"), "{message}");
     }
 
     #[test]

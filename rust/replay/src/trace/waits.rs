@@ -172,7 +172,7 @@ mod tests {
         let ordered = [(1, vec![]), (4, vec![0]), (9, vec![1, 0]), (20, vec![])];
         assert_eq!(requests(&trace), ordered);
         let refused = trace.push_line(&mut reader, b"{}").expect_err("the reading has ended");
-        assert!(refused.message.contains("has ended"));
+        assert!(refused.message.contains("was already finished"));
     }
 
     #[test]
