@@ -197,7 +197,7 @@ def test_without_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kind_that_kvoxide_has_not(tmp_path: Path, asked: Asked) -> None:
     asked.answer["groups"] = [{**GROUP, "kind": "QuantumSpec", "is_native": False}]
     made = read_model(write(tmp_path / "new", NEW), ask=True)
-    with pytest.raises(UnsupportedGroupError, match="vLLM's QuantumSpec is no kind of group"):
+    with pytest.raises(UnsupportedGroupError, match="for vLLM's QuantumSpec"):
         _ = made.kv_cache_groups
 
 
