@@ -131,7 +131,7 @@ fn a_trace_without_times_cannot_be_replayed_by_them() {
     let settings = settings(&[GroupSpec::full(16)], Some(50));
     let refused = serve(&trace, &settings, &serving(), &Control::default()).map(|_| ());
     let Err(Stopped::Refused(error)) = refused else { panic!("{refused:?}") };
-    assert!(error.to_string().contains("request 1 of the trace says no time"), "{error}");
+    assert!(error.to_string().contains("request 1 of the trace has no time of arrival"), "{error}");
 }
 
 #[test]
