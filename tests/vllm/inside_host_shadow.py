@@ -100,7 +100,8 @@ def shadowed(scenario: Scenario, mode: settings.Mode = "auto") -> Comparison:
     """Return the same traffic on vLLM's own connector and on one with a shadow."""
     comparison = Comparison(scenario)
     wanted = settings.Settings(mode, host_mode="shadow", check_every=5)
-    comparison.sides[1] = ServersWorld(scenario, comparison.sides[0]._prefixes, wanted)
+    stock, _ = comparison.sides
+    comparison.sides = (stock, ServersWorld(scenario, stock._prefixes, wanted))
     return comparison
 
 

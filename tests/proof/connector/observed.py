@@ -52,7 +52,7 @@ class Told:
     def counts(self) -> dict[str, int]:
         loads, stores, flushes = (sum(len(each[i]) for each in self.jobs) for i in range(3))
         return {
-            "steps": 1,
+            "step": 1,
             "loads": loads,
             "stores": stores,
             "flushes": flushes,

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from kvoxide.lab.verify.schedulers.twins import Difference
 from kvoxide.lab.verify.suite import HarnessError
 from kvoxide.lab.verify.verification import Verification
 
-from ..connector.comparison import Comparison, Difference
+from ..connector.comparison import Comparison
 from ..connector.scenario import Scenario
 from ..sameness.host.playing import DifferenceFound, play_random
 from ..sameness.host.scenario import random_scenario
@@ -90,8 +91,8 @@ def by_steps(fault: Fault, seed: int, seconds: float) -> Sight:
             try:
                 comparison.run(STEPS_PER_RUN)
             except Difference as found:
-                return Sight(num_steps + comparison.counts["steps"], str(found))
-            num_steps += comparison.counts["steps"]
+                return Sight(num_steps + comparison.num_steps, str(found))
+            num_steps += comparison.num_steps
     return Sight(num_steps, None)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from unittest import mock
 
 from kvoxide.lab.verify.managers.driver import NewRequest
-from kvoxide.lab.verify.managers.prompts import PromptFamily, Segment, Segments, tokens_of
 from kvoxide.lab.verify.managers.scenarios import DEFAULT_FAMILIES
 from kvoxide.lab.verify.schedulers import side as side_module
+from kvoxide.lab.verify.schedulers.clients import Clients, name_of
 from kvoxide.lab.verify.schedulers.configuration import make_vllm_config
 from kvoxide.lab.verify.schedulers.plan import Plan, random_plan
 from kvoxide.lab.verify.schedulers.side import MANAGERS, Side
@@ -129,15 +129,12 @@ class _Rank:
     def __init__(self, plan: Plan, policy: Settings) -> None:
         self._plan = plan
         self._rng = random.Random(f"traffic {plan.seed}")
-        scenario = plan.scenario
-        cuts = [scenario.scheduler_block_size, scenario.hash_block_size, scenario.max_model_len]
-        self._family = PromptFamily(self._rng, cuts, scenario.max_model_len - 1)
         stock, ours = MANAGERS
         self._side = Side(plan, stock if policy.mode == "off" else ours)
         assert self._side.scheduler._kvoxide_recorder is not None
         self._worker = Worker(plan)
+        self._clients = Clients(plan, self._rng, self._worker)
         self._in_flight: deque[tuple[Any, dict[str, int]]] = deque()
-        self._known: dict[str, Segments] = {}
         self.hits = 0
         self.queries = 0
         self.seen: Counter[str] = Counter()
@@ -166,19 +163,12 @@ class _Rank:
         return requests
 
     def _submit(self) -> None:
-        while len(self._requests) < self._plan.num_requests:
-            if self._requests and self._rng.random() >= self._plan.request_share:
-                return
-            request_id = f"r{len(self._known)}"
-            prompt = self._family.draw()
-            self._known[request_id] = prompt
-            stream, start, length = prompt[-1]
-            (first_output,) = tokens_of([Segment(stream, start + length, 1)])
-            self._worker.expect(request_id, first_output)
+        for number, prompt in self._clients.arrivals(self._requests):
+            request_id = name_of(number)
             skips = self._rng.random() < 0.1
             new = NewRequest(
                 request_id=request_id,
-                prompt=tokens_of(prompt),
+                prompt=prompt,
                 cache_salt="salt" if self._rng.random() < 0.05 else None,
                 lora=None,
                 session_id=None,
@@ -194,17 +184,9 @@ class _Rank:
     def _abort(self) -> None:
         if self._requests and self._rng.random() < 0.05:
             request_id = self._rng.choice(sorted(self._requests))
-            self._remember(request_id)
+            self._clients.remember(self._requests[request_id])
             self._side.abort([request_id])
             self.seen["abort"] += 1
-
-    def _remember(self, request_id: str) -> None:
-        """Remember where the output ended, because later prompts may continue there."""
-        request = self._requests[request_id]
-        stream, start, length = self._known[request_id][-1]
-        longest = self._plan.scenario.max_model_len - 1 - request.num_prompt_tokens
-        length += min(request.num_output_tokens, max(longest, 0))
-        self._family.remember((*self._known[request_id][:-1], Segment(stream, start, length)))
 
     def _reset(self) -> None:
         if self._rng.random() < 0.02:
@@ -227,7 +209,7 @@ class _Rank:
         sampled = self._worker.step(num_drafts, [], [])
         for request_id in sampled.tokens:
             if request_id in self._requests and self._rng.random() < 0.05:
-                self._remember(request_id)
+                self._clients.remember(self._requests[request_id])
         made = self._side.scheduler.update_from_output(output, sampled.for_scheduler())
         if sampled.drafts:
             self._side.scheduler.update_draft_token_ids(sampled.drafts_for_scheduler())

@@ -4,8 +4,9 @@ own."""
 from typing import Any, Final
 
 from kvoxide.lab.verify.managers.printing import readable
-from kvoxide.lab.verify.schedulers.comparison import Comparison, Difference, Ended
+from kvoxide.lab.verify.schedulers.comparison import Comparison, Ended
 from kvoxide.lab.verify.schedulers.plan import random_plan
+from kvoxide.lab.verify.schedulers.twins import Difference
 from kvoxide.lab.verify.suite import Covered, FirstDifference
 
 STEPS_PER_UNIT: Final = 30
