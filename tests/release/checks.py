@@ -97,7 +97,7 @@ def run_check(name: str, installed: Installed, amounts: Amounts, folder: Path) -
     """Run a check, whose output goes to a file in ``folder``."""
     check = CHECKS[name]
     log = folder / f"{name}.log"
-    pytest = ("pytest", "-q", "-rs", "--long") if check.is_pytest else ()
+    pytest = ("pytest", "-q", "-rs", "--with-long") if check.is_pytest else ()
     command = [sys.executable, "-m", *pytest, *check.arguments(installed, amounts)]
     with log.open("w", encoding="utf-8") as output:
         done = subprocess.run(

@@ -5,19 +5,33 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.testing.paths import ROOT
-from tests.testing.vllm_releases import INSTALLED, NEWEST, OLDER, older_folder
+from tests.testing.vllm_releases import INSTALLED, NEWEST, OLDER, RELEASES, older_folder
 
 HOW_TO_INSTALL = (
     f"tests/vllm_env.sh VENV installs {INSTALLED} and {NEWEST}. VENV/vllm-{NEWEST} goes on "
     "PYTHONPATH. python -m tests.release VERSION --only install installs other releases"
 )
 ENTRY_POINT = "kvoxide.vllm.plugin:register"
+
+
+def if_long(releases: Sequence[str]) -> list[Any]:
+    """Return the parameters of tests with these releases, which only run with ``--long``."""
+    return [pytest.param(release, marks=pytest.mark.long) for release in releases]
+
+
+# Parameters of tests whose code differs by release, and of others. The last are for tests that
+# older releases than the second newest do not pass.
+ON_EACH_RELEASE = [*RELEASES, *if_long(OLDER)]
+OLDER_IF_LONG = [NEWEST, *if_long([INSTALLED, *OLDER])]
+SECOND_IF_LONG = [NEWEST, *if_long([INSTALLED])]
 
 
 def own_cache(release: str) -> dict[str, str]:

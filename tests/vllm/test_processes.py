@@ -12,7 +12,7 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.paths import ROOT, TESTS
-from tests.testing.vllm_environments import environment_of, vendor_package
+from tests.testing.vllm_environments import SECOND_IF_LONG, environment_of, vendor_package
 from tests.testing.vllm_releases import INSTALLED, NEWEST, RELEASES
 
 CONSTRUCT = """
@@ -32,7 +32,7 @@ def construct():
 NATIVE = "constructed kvoxide.vllm.adapter.manager"
 STOCK = "constructed vllm.v1.core.kv_cache_manager"
 
-release = pytest.mark.parametrize("release", RELEASES)
+release = pytest.mark.parametrize("release", SECOND_IF_LONG)
 
 
 def run(code: str, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -194,7 +194,7 @@ UNKNOWN_MODEL = {"architectures": ["QuantumForCausalLM"], "model_type": "llama"}
 @release
 def test_doctor_of_a_good_environment(release: str, tmp_path: Path) -> None:
     env = environment_of(release, tmp_path)
-    done = new_doctor(env) if release == RELEASES[0] else doctor(env)
+    done = new_doctor(env) if release == NEWEST else doctor(env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "A vLLM server in this environment would use kvoxide." in done.stdout
     (tmp_path / "config.json").write_text(json.dumps(UNKNOWN_MODEL))
@@ -244,8 +244,8 @@ def test_package_without_its_compiled_module_imports_and_says_what_is_wrong() ->
     )
 
 
-@release
-@pytest.mark.parametrize("mode", ["auto", "off"])
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("mode", ["auto", pytest.param("off", marks=pytest.mark.long)])
 def test_hasher_of_an_engine_imported_before_the_plugin(
     release: str, mode: str, tmp_path: Path
 ) -> None:
