@@ -55,8 +55,9 @@ def engine_options(model: str) -> dict[str, Any]:
     }
 
 
-def twice_as_long(workload: Workload) -> Workload:
-    return replace(workload, num_requests=2 * workload.num_requests)
+def twice_as_long(job: Job) -> Job:
+    longer = (replace(each, num_requests=2 * each.num_requests) for each in job.workloads)
+    return replace(job, workloads=tuple(longer))
 
 
 def speculating(**config: Any) -> dict[str, Any]:
@@ -95,10 +96,7 @@ JOBS = {
     "gemma-async": Job("gemma", {**CHUNKED, **SPARSE}, async_scheduling=True),
 }
 
-LONG_JOBS = {
-    f"{name}, twice as long": replace(job, workloads=tuple(map(twice_as_long, job.workloads)))
-    for name, job in JOBS.items()
-}
+LONG_JOBS = {f"{name}, twice as long": twice_as_long(job) for name, job in JOBS.items()}
 
 # The size of a recurrent state determines vLLM's smallest block, which is at least this on a CPU.
 STATE_BLOCK_SIZE = 256
@@ -107,8 +105,8 @@ STATE_SCALE = 4
 assert longest_request(STATE_SCALE) <= STATE_MODEL_LEN
 
 LONG_PROMPTS = (
-    Workload(seed=1, num_requests=60, num_aborts=4, scale=STATE_SCALE),
-    Workload(seed=2, num_requests=30, num_aborts=2, scale=STATE_SCALE, reset_every=15),
+    Workload(seed=1, num_requests=30, num_aborts=3, scale=STATE_SCALE),
+    Workload(seed=2, num_requests=16, num_aborts=2, scale=STATE_SCALE, reset_every=10),
 )
 RECURRENT = {"block_size": STATE_BLOCK_SIZE, "max_model_len": STATE_MODEL_LEN}
 ONE_BLOCK_A_STEP = {"max_num_batched_tokens": STATE_BLOCK_SIZE}
@@ -126,6 +124,9 @@ JOBS |= {
     "qwen3-next": recurrent("qwen3-next", QWEN),
     "qwen3-next-partial-hits": recurrent("qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)),
 }
+
+# Other jobs and the servers have their options too, so only the long run plays them.
+SHOWN_BY_OTHERS = ("llama", "qwen3-next")
 
 # The ordinary tests play these jobs with every release, and the others with the newest.
 ON_EACH_RELEASE = ("llama-preempted", "qwen3-next-partial-hits")
@@ -156,13 +157,18 @@ def offloaded(job: Job, megabytes: int) -> Job:
 OFFLOADED_JOBS = {
     name: offloaded(job, megabytes=16)
     for name, job in {
-        "llama": Job("llama", TINY_POOL),
-        "gemma": Job("gemma", {"num_gpu_blocks_override": 150}),
+        "llama": Job("llama", TINY_POOL, FEWER),
+        "gemma": Job("gemma", {"num_gpu_blocks_override": 150}, FEWER),
         "qwen3-next": recurrent("qwen3-next", {**QWEN, **FEW_BLOCKS}),
     }.items()
 }
 
-LONG_JOBS |= {
+LONG_OFFLOADED_JOBS = {
+    f"{name}, twice as long": twice_as_long(job) for name, job in OFFLOADED_JOBS.items()
+}
+
+RECURRENT_JOBS = {
+    "qwen3-next": JOBS["qwen3-next"],
     "qwen3-next-preempted": recurrent(
         "qwen3-next", {**QWEN, **FEW_BLOCKS}, counters=PREEMPTED, seen=("preempted",)
     ),
@@ -182,3 +188,4 @@ LONG_JOBS |= {
     "lfm2": recurrent("lfm2", RECURRENT),
     "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP, "enable_prefix_caching": True}),
 }
+LONG_JOBS |= {f"{name}, twice as long": twice_as_long(job) for name, job in RECURRENT_JOBS.items()}

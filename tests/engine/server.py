@@ -28,6 +28,10 @@ REQUEST_TIMEOUT = 60
 STOP_TIMEOUT = 60
 LEFT_TIMEOUT = 10
 SILENCE = 1
+# The engine runs the model in its own process, without new ones. The platform of CPUs uses the
+# option only together with the variable.
+ONE_PROCESS = {"distributed_executor_backend": "uni"}
+ONE_PROCESS_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 FORKING = "tests.engine.serve_forking"
 
 

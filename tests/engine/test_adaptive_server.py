@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.testing.vllm_environments import write_plugins
+from tests.testing.vllm_environments import OLDER_IF_LONG, write_plugins
 
 from .jobs import BLOCK_SIZE, MAX_MODEL_LEN
-from .processes import OLDER_IF_LONG, engine_environment
-from .server import Server, serving
+from .processes import engine_environment
+from .server import ONE_PROCESS, ONE_PROCESS_VARIABLES, Server, serving
 from .test_http import Client, Service
 from .workload import random_tokens
 
@@ -137,8 +137,8 @@ def served(
     write_plugins(plugins, {"hurry": "hurry_of_test:hurry"})
     (plugins / "hurry_of_test.py").write_text(PLUGIN)
     paths = engine_environment("adaptive", release, models, plugins)["PYTHONPATH"]
-    options = {**POOL, "data_parallel_size": 1}
-    variables = {"PYTHONPATH": paths}
+    options = {**POOL, **ONE_PROCESS, "data_parallel_size": 1}
+    variables = {"PYTHONPATH": paths, **ONE_PROCESS_VARIABLES}
     log = folder / "log"
     with serving("llama", "adaptive", release, models, log, options, variables) as server:
         server.wait_until_it_serves()

@@ -7,10 +7,21 @@ from typing import Any
 
 import pytest
 
-from .jobs import ADAPTED, JOBS, LONG_JOBS, OFFLOADED_JOBS, Job
+from tests.testing.vllm_environments import OLDER_IF_LONG, ON_EACH_RELEASE, SECOND_IF_LONG
+from tests.testing.vllm_releases import RELEASES
+
+from .jobs import (
+    ADAPTED,
+    JOBS,
+    LONG_JOBS,
+    LONG_OFFLOADED_JOBS,
+    OFFLOADED_JOBS,
+    SHOWN_BY_OTHERS,
+    Job,
+)
 from .jobs import ON_EACH_RELEASE as SHORT_JOBS
 from .outcome import Outcome, Played, first_difference
-from .processes import OLDER_IF_LONG, ON_EACH_RELEASE, WITH_HOST_TIER, run_together
+from .processes import run_together
 
 MANAGERS = {
     "off": "vllm.v1.core.kv_cache_manager.KVCacheManager",
@@ -21,8 +32,11 @@ SCHEDULERS = {
     True: "vllm.v1.core.sched.async_scheduler.AsyncScheduler",
 }
 MODES = tuple(MANAGERS)
+VLLMS_HOST = "vllm.v1.kv_offload.cpu.manager.CPUOffloadingManager"
 
 on_each_release = pytest.mark.parametrize("release", ON_EACH_RELEASE)
+# kvoxide has no host tier for older releases than these two.
+with_host_tier = pytest.mark.parametrize("release", SECOND_IF_LONG)
 on_older_releases_if_long = pytest.mark.parametrize("release", OLDER_IF_LONG)
 
 
@@ -35,12 +49,14 @@ def test_engine_of_each_release_serves_the_same(
 
 
 @on_older_releases_if_long
-@pytest.mark.parametrize("name", [name for name in JOBS if name not in (ADAPTED, *SHORT_JOBS)])
+@pytest.mark.parametrize(
+    "name", [name for name in JOBS if name not in (ADAPTED, *SHORT_JOBS, *SHOWN_BY_OTHERS)]
+)
 def test_engine_serves_the_same(name: str, release: str, models: Path, tmp_path: Path) -> None:
     assert_same(JOBS[name], *run_together(JOBS[name], MODES, release, models, tmp_path))
 
 
-@on_each_release
+@on_older_releases_if_long
 def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
     release: str, models: Path, tmp_path: Path
 ) -> None:
@@ -53,19 +69,39 @@ def test_adaptive_retention_serves_the_same_tokens_and_hits_more(
     assert hits[0] < hits[1]
 
 
-# kvoxide has no host tier for older releases.
-@pytest.mark.parametrize("release", WITH_HOST_TIER)
+@with_host_tier
 @pytest.mark.parametrize("name", OFFLOADED_JOBS)
 def test_prompts_come_back_from_the_host_tier_the_same(
     name: str, release: str, models: Path, tmp_path: Path
 ) -> None:
     job = OFFLOADED_JOBS[name]
+    off, require = run_together(job, MODES, release, models, tmp_path)
+    assert_same(job, off, require)
+    assert off.host == VLLMS_HOST
+    assert str(require.host).startswith("kvoxide.vllm.")
+
+
+@with_host_tier
+def test_prompts_come_back_from_vllms_host_tier_the_same(
+    release: str, models: Path, tmp_path: Path
+) -> None:
+    job = OFFLOADED_JOBS["llama"]
+    off, vllms = run_together(job, ("off", "vllm's host tier"), release, models, tmp_path)
+    assert_same(job, off, vllms)
+    assert off.host == vllms.host == VLLMS_HOST
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", LONG_OFFLOADED_JOBS)
+def test_more_prompts_come_back_from_each_host_tier_the_same(
+    name: str, release: str, models: Path, tmp_path: Path
+) -> None:
+    job = LONG_OFFLOADED_JOBS[name]
     modes = (*MODES, "vllm's host tier")
     off, require, vllms = run_together(job, modes, release, models, tmp_path)
     assert_same(job, off, require)
     assert_same(job, off, vllms)
-    assert off.host == vllms.host == "vllm.v1.kv_offload.cpu.manager.CPUOffloadingManager"
-    assert str(require.host).startswith("kvoxide.vllm.")
 
 
 def tokens(played: Played) -> dict[str, Any]:

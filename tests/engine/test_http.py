@@ -15,12 +15,12 @@ import pytest
 from kvoxide.lab.replay.input import read_deployment, read_trace
 
 from tests.testing.traces import replay_json
+from tests.testing.vllm_environments import OLDER_IF_LONG, ON_EACH_RELEASE
 
 from .jobs import BLOCK_SIZE, QWEN, STATE_BLOCK_SIZE, STATE_SCALE
 from .models import FIRST_ORDINARY_TOKEN
 from .outcome import first_difference
-from .processes import OLDER_IF_LONG, ON_EACH_RELEASE
-from .server import REQUEST_TIMEOUT, Server, serving
+from .server import ONE_PROCESS, ONE_PROCESS_VARIABLES, REQUEST_TIMEOUT, Server, serving
 from .workload import Workload, plan, random_tokens
 
 MODES = ("off", "require")
@@ -32,10 +32,6 @@ CONVERSATIONS_AT_ONCE = 8
 TURNS = 4
 CLEARED = {"type": "AllBlocksCleared"}
 METRICS_TIMEOUT = 10
-# The engine runs the model in its own process, without new ones. The platform of CPUs uses the
-# option only together with the variable.
-ONE_PROCESS = {"distributed_executor_backend": "uni"}
-ONE_PROCESS_VARIABLES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 # Without this, vLLM kills the engine as soon as it has asked it to stop.
 TIME_TO_STOP = {"shutdown_timeout": 30}
 # A pool that does not fit all of the conversations.

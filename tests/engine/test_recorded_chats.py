@@ -12,11 +12,11 @@ import pytest
 
 from tests.proof.recorded.playing import as_format_1
 from tests.testing.traces import replay_json
+from tests.testing.vllm_environments import OLDER_IF_LONG, ON_EACH_RELEASE
 
 from .load import Chats, chat
 from .models import MAX_POSITIONS, write_slow_llama
-from .processes import OLDER_IF_LONG, ON_EACH_RELEASE
-from .server import Server, serving
+from .server import ONE_PROCESS, ONE_PROCESS_VARIABLES, Server, serving
 from .test_http import by_rank, final_metrics
 from .workload import random_tokens
 
@@ -29,6 +29,7 @@ RANKS = {
 }
 assert CHATS.longest < MAX_POSITIONS
 RESETTING = {
+    **ONE_PROCESS,
     "data_parallel_size": 1,
     "max_model_len": MAX_POSITIONS,
     "max_num_batched_tokens": 512,
@@ -66,17 +67,18 @@ def test_chats_on_two_ranks_hit_and_wait_as_predicted(
     assert predicted == pytest.approx(measured, rel=0.5), (predicted, measured)
 
 
+# tests/proof/recorded records servers with each manager.
 @pytest.mark.parametrize("release", OLDER_IF_LONG)
-@pytest.mark.parametrize("mode", ["off", "require"])
+@pytest.mark.parametrize("mode", [pytest.param("off", marks=pytest.mark.long), "require"])
 def test_resets_and_prompt_logprobs_are_replayed_as_they_were(
     mode: str, release: str, models: Path, tmp_path: Path
 ) -> None:
     """Requests that ask for logprobs of their prompt do not read the cache."""
     folder, log = tmp_path / "recorded", tmp_path / "log"
-    variables = {"KVOXIDE_RECORD": str(folder)}
+    variables = {"KVOXIDE_RECORD": str(folder), **ONE_PROCESS_VARIABLES}
     rng = random.Random(7)
     prompts = [random_tokens(rng, 480) for _ in range(4)]
-    with serving("llama", mode, release, models, log, RESETTING, variables) as server:
+    with serving("llama", mode, release, models, log, RESETTING, variables, is_new=False) as server:
         server.wait_until_it_serves()
         for turn in range(12):
             if turn in (4, 9):
