@@ -23,7 +23,8 @@ from tests.proof.connector.memory import Prefixes
 from tests.proof.connector.scenario import LAYOUTS, Scenario
 from tests.proof.connector.world import ServersWorld, VllmsConnector
 
-NUM_STEPS = 250
+# tests/run.sh long connector makes a million.
+NUM_STEPS = 120
 _PLAIN = replace(Scenario.draw(0), children=1, extra={"eviction_policy": "lru"})
 
 

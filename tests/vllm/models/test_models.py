@@ -73,7 +73,7 @@ def test_every_class_of_a_model_is_among_them() -> None:
 
 def test_every_language_model_of_a_class_was_compared() -> None:
     answered = [case for case, answer in RECORDED.items() if "refused" not in answer]
-    configs = [read_config(case.config) for case in answered]
+    configs = [read_config(path) for path in {case.config for case in answered}]
     compared = {(config.architecture, config.text.get("model_type")) for config in configs}
     for name, family in FAMILIES.items():
         assert {(name, language) for language in family.languages} <= compared
