@@ -1,12 +1,15 @@
 # tests/run.sh long [PART...]: tests that take hours, all of them or the named parts. To be sourced.
 #
+#     decisions    CASES random cases for each random test of the core
 #     recorded     vLLM's answers that the tests keep as data, from vLLM again
 #     sameness     CALLS random calls: the adapter and each release, the standalone manager, and
-#                  both with adaptive retention, every invariant after every call
+#                  both with adaptive retention, every invariant after every call; the host tier and
+#                  each release that has one
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
 #     recordings   SERVERS random servers that are recorded, and their replays, of each release
 #     connector    STEPS steps of vLLM's scheduler with its offloading connector, of each release
 #     conformance  vLLM's own tests on kvoxide's manager
+#     releases     tests of the adapter with older releases, and every error planted in vLLM's code
 #     engines      vLLM's engine with its manager and with kvoxide's: more requests than in each whole
 #                  run, and models with recurrent states
 #     soak         millions of requests: does the process grow?
@@ -16,7 +19,8 @@
 #
 # The random traffic begins at SEED, by default at a seed that was never used before.
 
-parts=(recorded sameness scheduler recordings connector conformance engines soak retention mutations fuzzing)
+parts=(decisions recorded sameness scheduler recordings connector conformance releases engines soak retention mutations fuzzing)
+CASES=${CASES:-20000}
 CALLS=${CALLS:-5000000}
 STEPS=${STEPS:-1000000}
 SERVERS=${SERVERS:-20}
@@ -43,6 +47,10 @@ long() {
     end_step
 }
 
+long_decisions() {
+    PROPTEST_CASES=$CASES cargo test --locked --package kvoxide-core --package kvoxide-fuzzed --tests
+}
+
 long_recorded() {
     with_newest tests.proof.sameness.trace_hits
     with_newest tests.vllm.models
@@ -54,6 +62,7 @@ long_recorded() {
 long_sameness() {
     on_each_release adapter_same_as
     side_by_side same_as "kvoxide-$NEWEST" "adaptive-$NEWEST"
+    side_by_side host_same_as "$NEWEST" "$INSTALLED"
 }
 
 adapter_same_as() { # RELEASE
@@ -64,6 +73,10 @@ same_as() { # SIDE-RELEASE
     local options=(--against "${1%-*}" --calls "$CALLS" --seed "$SEED" --keep-going --families all)
     echo "vLLM ${1##*-}: python -m tests.proof.sameness ${options[*]}"
     with_release "${1##*-}" tests.proof.sameness "${options[@]}"
+}
+
+host_same_as() { # RELEASE
+    with_release "$1" tests.proof.sameness --against host --calls "$CALLS" --seed "$SEED" --keep-going
 }
 
 long_scheduler() {
@@ -96,6 +109,10 @@ long_conformance() {
 
 conformance_of() { # RELEASE
     with_release "$1" tests.proof.conformance
+}
+
+long_releases() {
+    with_newest pytest --long --numprocesses "$(processes)" tests/vllm tests/proof
 }
 
 long_engines() {

@@ -1,4 +1,5 @@
-//! Checks that every invariant holds after every call of random traffic.
+//! Checks that every invariant holds after every call of random traffic. The variable
+//! `PROPTEST_CASES` sets the number of cases.
 
 mod traffic;
 
@@ -24,8 +25,14 @@ fn make_all(config: ManagerConfig, calls: &[Call]) {
     traffic.end();
 }
 
+fn cases() -> ProptestConfig {
+    let given = std::env::var("PROPTEST_CASES").ok();
+    let cases = given.map_or(1000, |text| text.parse().expect("a number of cases"));
+    ProptestConfig { cases, failure_persistence: None, ..Default::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn every_invariant_holds_after_every_call(
