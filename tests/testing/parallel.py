@@ -5,13 +5,14 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-# The longest come first, so that the processes end at about the same time.
+# The tests that need no vLLM come first: they are quick, and find most errors. Then the longest, so
+# that the processes end at about the same time.
 IN_ORDER: Final = (
-    "tests/engine/",
-    "tests/proof/",
-    "tests/package/test_page_in_browser.py",
-    "tests/vllm/",
     "tests/package/",
+    "tests/engine/",
+    "tests/vllm/test_in_vllm.py",
+    "tests/proof/",
+    "tests/vllm/",
 )
 # Files whose tests one process runs, one after the other. They are short, share expensive set-up,
 # or listen on ports.

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_random_requests_that_grow(algorithm: str, lookahead: int, left_to_vllm:
     rng = random.Random(f"{algorithm} {lookahead}")
     utils.init_none_hash(rng.choice((functions.sha256, functions.xxhash_cbor)))
     num_hashes = 0
-    for _ in range(150):
+    for _ in range(60):
         block_size = rng.choice((1, 2, 3, 4, 5, 16, 17, 64, 300))
         ours, stock = hashers(algorithm, block_size, lookahead)
         tokens = [draw_token(rng) for _ in range(rng.choice((1, 7, 60, 300)))]
@@ -90,13 +91,15 @@ def test_random_requests_that_grow(algorithm: str, lookahead: int, left_to_vllm:
                 one.append_output_token_ids(more[0] if len(more) == 1 else more)
         assert both[0].block_hashes == both[1].block_hashes, (block_size, tokens, options)
         num_hashes += len(both[0].block_hashes)
-    assert num_hashes > 1_000
+    assert num_hashes > 400
     assert left_to_vllm == []
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("lookahead", LOOKAHEADS)
-@pytest.mark.parametrize("block_size", [10_922, 13_107, 16_384, 21_845, 33_000, 70_000])
+@pytest.mark.parametrize(
+    ("block_size", "lookahead"),
+    list(zip((10_922, 13_107, 16_384, 21_845, 33_000, 70_000), cycle(LOOKAHEADS), strict=False)),
+)
 def test_blocks_of_several_frames(algorithm: str, lookahead: int, block_size: int) -> None:
     ours, stock = hashers(algorithm, block_size, lookahead)
     for tokens in of_every_width(2 * block_size + 3):
