@@ -8,6 +8,7 @@ use kvoxide_replay::trace::{Prompt, TraceRequest};
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::traffic::{self, Turn};
 use crate::{play, settings};
 
 /// Returns a trace of requests. Each has its conversation, the number of prompt and output tokens,
@@ -134,38 +135,32 @@ fn answers_return_once_and_by_conversation() {
     assert!(twice.push(late).is_err());
 }
 
-/// Generates conversations in turn: a number, the tokens that are added to the prompt, and the
-/// tokens of the output. A request that adds no tokens repeats the last prompt.
-fn turns() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
-    let added = prop_oneof![1 => Just(0), 4 => 1..60_usize];
-    prop::collection::vec((0..3_usize, added, 0..50_usize), 1..20)
+/// Generates turns of three conversations. A request that adds no tokens repeats the last prompt.
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    traffic::turns(3, prop_oneof![1 => Just(0), 4 => 1..60_usize], 0..50)
 }
 
 /// Returns a trace with the requests of conversations, all of whose computed tokens are known, and
 /// a trace of their lines.
-fn conversations(
-    turns: &[(usize, usize, usize)],
-    width: usize,
-    has_common: bool,
-) -> (Trace, Trace) {
+fn conversations(turns: &[Turn], width: usize, has_common: bool) -> (Trace, Trace) {
     let beginning = |start: i64| ((start..start + 70).collect::<Vec<_>>(), Vec::new());
     let mut contexts = [0, 100, 200].map(|start| beginning(if has_common { 0 } else { start }));
     let (mut next, mut ids) = (1000, HashMap::new());
     let (mut known, mut lines) = (Trace::default(), Trace::with_tokens_per_id(width));
-    for &(conversation, added, output) in turns {
+    for &Turn { conversation, num_added, num_output } in turns {
         let (prompt, answer) = &mut contexts[conversation];
         let mut fresh = |count: usize| {
             next += count as i64;
             next - count as i64..next
         };
-        if added > 0 {
+        if num_added > 0 {
             prompt.append(answer);
-            prompt.extend(fresh(added));
+            prompt.extend(fresh(num_added));
         }
-        *answer = fresh(output).collect();
-        let tokens = [&prompt[..], &answer[..output.saturating_sub(1)]].concat();
+        *answer = fresh(num_output).collect();
+        let tokens = [&prompt[..], &answer[..num_output.saturating_sub(1)]].concat();
         let length = prompt.len();
-        let request = TraceRequest::of_prompt(Prompt::Tokens { tokens, length }, output);
+        let request = TraceRequest::of_prompt(Prompt::Tokens { tokens, length }, num_output);
         known.push(request).expect("tokens");
         let num_ids = length.div_ceil(width);
         let hash_ids: Vec<_> = (1..=num_ids)
@@ -175,7 +170,7 @@ fn conversations(
             })
             .collect();
         let line = json!({"session_id": conversation, "input_length": length,
-            "output_length": output, "hash_ids": hash_ids});
+            "output_length": num_output, "hash_ids": hash_ids});
         push(&mut lines, &line.to_string());
     }
     (known, lines)

@@ -7,17 +7,15 @@ use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
 use crate::play;
+use crate::traffic::{self, Request};
 
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
     Settings { has_bound: true, ..crate::settings(groups, num_blocks) }
 }
 
 fn trace_of(prompts: impl IntoIterator<Item = (Vec<i64>, usize)>) -> Trace {
-    let mut trace = Trace::default();
-    for (prompt, output_length) in prompts {
-        trace.push(TraceRequest::of_tokens(prompt, output_length)).expect("tokens");
-    }
-    trace
+    let request = |(prompt, output_length)| TraceRequest::of_tokens(prompt, output_length);
+    traffic::trace_of(prompts.into_iter().map(request))
 }
 
 fn bound(report: &Report) -> &Bound {
@@ -165,15 +163,8 @@ fn policies() -> Vec<Policy> {
     ]
 }
 
-/// Generates prompts with shared prefixes: tokens of one family, then tokens of another.
-fn prompts() -> impl Strategy<Value = Vec<(Vec<i64>, usize)>> {
-    let prompt = (0..3_i64, 0..160_usize, 0..4_i64, 1..100_usize, 0..40_usize);
-    let tokens = |(family, shared, branch, own, output): (i64, usize, i64, usize, usize)| {
-        let token = |family: i64| move |position: usize| family * 10_000 + position as i64;
-        let head = (0..shared).map(token(family));
-        (head.chain((shared..shared + own).map(token(10 + branch))).collect(), output)
-    };
-    prop::collection::vec(prompt.prop_map(tokens), 1..20)
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    traffic::requests(1..20, 0..160, 1..100, 0..40)
 }
 
 proptest! {
@@ -181,7 +172,7 @@ proptest! {
 
     #[test]
     fn no_policy_hits_more(
-        prompts in prompts(),
+        requests in requests(),
         model in prop::sample::select(models()),
         policy in prop::sample::select(policies()),
         num_blocks in 12..160_usize,
@@ -190,7 +181,7 @@ proptest! {
         report_from in prop::sample::select(vec![0_usize, 0, 0, 4]),
     ) {
         let (groups, alignment) = model;
-        let trace = trace_of(prompts);
+        let trace = traffic::trace(&requests);
         let with = Settings { policy, concurrency, max_batched_tokens, report_from, ..settings(&groups, Some(num_blocks)) };
         // Not every policy works with every model.
         let report = run(&trace, &with, &Control::default())
@@ -206,11 +197,11 @@ proptest! {
 
     #[test]
     fn a_pool_that_never_fills_hits_its_bound(
-        prompts in prompts(),
+        requests in requests(),
         model in prop::sample::select(models()[..10].to_vec()),
         concurrency in 1..6_usize,
     ) {
-        let trace = trace_of(prompts);
+        let trace = traffic::trace(&requests);
         let with = Settings { concurrency, ..settings(&model.0, Some(20_000)) };
         let report = play(&trace, &with);
         prop_assert_eq!(report.last.evictions, 0);

@@ -6,7 +6,7 @@ use kvoxide_replay::trace::{Prompt, TraceRequest};
 use kvoxide_replay::{Report, Settings, Trace};
 use proptest::prelude::*;
 
-use crate::play;
+use crate::{play, traffic};
 
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, policy: Policy) -> Settings {
     Settings { policy, ..crate::settings(groups, num_blocks) }
@@ -178,15 +178,10 @@ proptest! {
     #[test]
     fn hits_and_losses_are_what_could_have_been_hit(
         (groups, policy) in models(),
-        prompts in prop::collection::vec((0..3_i64, 1..300_usize, 0..4_i64, 1..100_usize), 1..20),
+        requests in traffic::requests(1..20, 1..300, 1..100, 1..2),
         num_blocks in prop_oneof![70..160_usize, Just(5_000)],
     ) {
-        let pieces: Vec<_> = prompts
-            .iter()
-            .map(|&(first, n, rest, m)| [(first * 1_000, n), (100_000 + rest * 1_000, m)])
-            .collect();
-        let prompts: Vec<&[_]> = pieces.iter().map(|prompt| &prompt[..]).collect();
-        let trace = trace(&prompts);
+        let trace = traffic::trace(&requests);
         let report = play(&trace, &settings(&groups, Some(num_blocks), policy.clone()));
         let unlimited = play(&trace, &settings(&groups, None, policy));
         for (here, there) in report.requests.iter().zip(&unlimited.requests) {
@@ -203,20 +198,15 @@ proptest! {
     #[test]
     fn states_are_evicted_only_where_something_was(
         block_size in prop_oneof![Just(16_usize), Just(48)],
-        prompts in prop::collection::vec((0..3_i64, 1..300_usize, 0..4_i64, 1..100_usize), 1..20),
+        requests in traffic::requests(1..20, 1..300, 1..100, 1..2),
         concurrency in 1..4_usize,
         num_blocks in prop_oneof![60..160_usize, Just(5_000)],
         is_adaptive in any::<bool>(),
     ) {
         let groups = [GroupSpec::full(32), GroupSpec::new("mamba", block_size)];
         let policy = if is_adaptive { Policy::adaptive() } else { Policy::default() };
-        let pieces: Vec<_> = prompts
-            .iter()
-            .map(|&(first, n, rest, m)| [(first * 1_000, n), (100_000 + rest * 1_000, m)])
-            .collect();
-        let prompts: Vec<&[_]> = pieces.iter().map(|prompt| &prompt[..]).collect();
         let settings = Settings { concurrency, ..settings(&groups, Some(num_blocks), policy) };
-        let report = play(&trace(&prompts), &settings);
+        let report = play(&traffic::trace(&requests), &settings);
         for request in report.requests.iter().filter(|request| request.hit_tokens.is_some()) {
             let Losses { evicted_full, evicted_tail, .. } = request.losses;
             prop_assert!(report.last.evictions > 0 || evicted_full + evicted_tail == 0);

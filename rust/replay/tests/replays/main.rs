@@ -8,6 +8,7 @@ mod outputs;
 mod priorities;
 mod runs;
 mod serving;
+mod traffic;
 mod unknown_tokens;
 
 use kvoxide_core::{GroupSpec, Policy};

@@ -5,6 +5,8 @@ use kvoxide_replay::trace::{Prompt, TraceRequest};
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
+use crate::traffic::{self, Turn};
+
 const WIDTH: usize = 16;
 
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>, concurrency: usize) -> Settings {
@@ -60,14 +62,13 @@ fn evicted_output_is_lost() {
 
 /// Generates conversations in turn. Each prompt continues the previous prompt and output.
 fn conversations() -> impl Strategy<Value = Vec<TraceRequest>> {
-    let turn = (0..4_usize, 1..40_usize, 0..60_usize);
-    prop::collection::vec(turn, 1..24).prop_map(|turns| {
+    traffic::turns(4, 1..40_usize, 0..60).prop_map(|turns| {
         let (mut known, mut next) = (vec![(Vec::new(), 0); 4], 100);
         let mut trace = Vec::new();
-        for (conversation, more, output_length) in turns {
+        for Turn { conversation, num_added, num_output } in turns {
             let (ids, length): &mut (Vec<i64>, usize) = &mut known[conversation];
-            let input = *length + more;
-            let total = input + output_length;
+            let input = *length + num_added;
+            let total = input + num_output;
             let num_known = (total.max(1) - 1) / WIDTH;
             let num_ids = num_known.max(input.div_ceil(WIDTH));
             // A block that was partial has another id when it is full.
@@ -79,7 +80,7 @@ fn conversations() -> impl Strategy<Value = Vec<TraceRequest>> {
             let num_output_ids = Some(num_ids - input.div_ceil(WIDTH));
             let hash_ids = ids.iter().copied().collect();
             let prompt = Prompt::HashIds { length: input, hash_ids, num_output_ids };
-            trace.push(TraceRequest::of_prompt(prompt, output_length));
+            trace.push(TraceRequest::of_prompt(prompt, num_output));
             ids.truncate(num_known.max(input / WIDTH));
             *length = ids.len() * WIDTH;
         }

@@ -1,8 +1,10 @@
 //! Requests of a trace that set a retention priority.
 
 use kvoxide_core::{GroupSpec, Policy, RetentionPriority};
+use kvoxide_replay::Settings;
 use kvoxide_replay::trace::{Trace, TraceRequest};
-use kvoxide_replay::{Control, Settings, run};
+
+use crate::{play, settings};
 
 /// Returns the number of tokens that each request hits. The first and the last request have the
 /// same prompt of 64 tokens, and the requests between them have others. One request arrives per
@@ -18,19 +20,8 @@ fn hits(policy: Policy, priority: Option<RetentionPriority>) -> Vec<Option<usize
         };
         trace.push(request).expect("tokens");
     }
-    let settings = Settings {
-        groups: vec![GroupSpec::full(4)],
-        num_blocks: Some(101),
-        policy,
-        concurrency: 1,
-        max_batched_tokens: 64,
-        report_from: 0,
-        has_bound: false,
-        follows_schedule: false,
-        enable_caching: true,
-        rules: None,
-    };
-    let report = run(&trace, &settings, &Control::default()).expect("settings that can work");
+    let settings = Settings { policy, ..settings(&[GroupSpec::full(4)], Some(101)) };
+    let report = play(&trace, &settings);
     report.requests.iter().map(|request| request.hit_tokens).collect()
 }
 

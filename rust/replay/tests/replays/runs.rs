@@ -5,17 +5,14 @@ use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Trace, run};
 use proptest::prelude::*;
 
-use crate::{play, settings};
+use crate::{play, settings, traffic};
 
 /// Returns a trace of requests with consecutive tokens: (first token, prompt length, output
 /// length).
 fn trace(requests: &[(i64, usize, usize)]) -> Trace {
-    let request = |&(first, length, output_length): &(i64, usize, usize)| {
+    traffic::trace_of(requests.iter().map(|&(first, length, output_length)| {
         TraceRequest::of_tokens((first..first + length as i64).collect(), output_length)
-    };
-    let mut trace = Trace::default();
-    requests.iter().for_each(|each| trace.push(request(each)).expect("tokens"));
-    trace
+    }))
 }
 
 fn hits(report: &Report) -> Vec<Option<usize>> {
@@ -80,7 +77,7 @@ proptest! {
 
     #[test]
     fn a_pool_that_never_fills_hits_what_the_unlimited_cache_hits(
-        requests in prop::collection::vec((0..3_i64, 1..300_usize, 0..20_usize), 1..12),
+        requests in traffic::requests(1..12, 1..300, 0..1, 0..20),
         concurrency in 1..4_usize,
     ) {
         let groups = [
@@ -88,8 +85,7 @@ proptest! {
             GroupSpec::sliding_window(16, 40),
             GroupSpec::sliding_window(8, 8),
         ];
-        let requests: Vec<_> = requests.iter().map(|&(f, n, o)| (f * 1_000, n, o)).collect();
-        let trace = trace(&requests);
+        let trace = traffic::trace(&requests);
         let with = |num_blocks| Settings { concurrency, ..settings(&groups, num_blocks) };
         let managed = play(&trace, &with(Some(5_000)));
         let unlimited = play(&trace, &with(None));

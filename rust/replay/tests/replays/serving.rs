@@ -8,6 +8,8 @@ use kvoxide_replay::trace::TraceRequest;
 use kvoxide_replay::{Control, Report, Settings, Stopped, Trace, run};
 use proptest::prelude::*;
 
+use crate::traffic::{self, Request};
+
 const MILLISECOND: Nanoseconds = 1_000_000;
 
 fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
@@ -227,10 +229,8 @@ fn plain(requests: &[(u64, usize, usize)], concurrency: usize, budget: usize) ->
     first_tokens
 }
 
-fn requests() -> impl Strategy<Value = Vec<(u64, i64, usize, usize)>> {
-    let request = (0..300_u64, 0..3_i64, 1..200_usize, 1..60_usize);
-    prop::collection::vec(request, 1..12)
-        .prop_map(|requests| requests.iter().map(|&(a, f, n, o)| (a, f * 1000, n, o)).collect())
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    traffic::requests(1..12, 1..200, 0..1, 1..60)
 }
 
 fn groups() -> impl Strategy<Value = (Vec<GroupSpec>, Policy)> {
@@ -267,8 +267,8 @@ proptest! {
         concurrency in 1..6_usize,
     ) {
         let settings = Settings { policy, concurrency, ..settings(&groups, num_blocks) };
-        let at_once: Vec<_> = requests.iter().map(|&(_, f, n, o)| (7, f, n, o)).collect();
-        let trace = trace(&at_once);
+        let at_once: Vec<_> = requests.into_iter().map(|it| Request { arrival: 7, ..it }).collect();
+        let trace = traffic::timed_trace(&at_once);
         let untimed = run(&trace, &settings, &Control::default()).expect("a run");
         let full = Serving { arrivals: Arrivals::Full, ..serving() };
         for serving in [full, serving()] {
@@ -280,16 +280,17 @@ proptest! {
 
     #[test]
     fn first_tokens_are_those_of_a_plain_loop(
-        requests in prop::collection::vec((0..400_u64, 1..200_usize, 1..30_usize), 1..12),
+        requests in requests(),
         concurrency in 1..6_usize,
     ) {
-        let own = |(i, &(arrival, length, output)): (usize, &(u64, usize, usize))| {
-            (arrival, i as i64 * 1000, length, output)
-        };
-        let trace = trace(&requests.iter().enumerate().map(own).collect::<Vec<_>>());
+        let own = |(i, request): (usize, &Request)| Request { family: i as i64, ..request.clone() };
+        let requests: Vec<_> = requests.iter().enumerate().map(own).collect();
+        let trace = traffic::timed_trace(&requests);
         let settings = Settings { concurrency, ..settings(&[GroupSpec::full(16)], None) };
         let (_, served) = play(&trace, &settings, &serving());
         let first: Vec<_> = moments(&served).iter().map(|moments| moments.1).collect();
+        let lengths = |it: &Request| (it.arrival, it.num_shared, it.num_output);
+        let requests: Vec<_> = requests.iter().map(lengths).collect();
         prop_assert_eq!(first, plain(&requests, concurrency, 64));
     }
 
@@ -306,12 +307,13 @@ proptest! {
         ],
         arrivals in prop_oneof![Just(Arrivals::Full), Just(Arrivals::Trace { speed: 1.0 })],
     ) {
-        let trace = trace(&requests);
+        let trace = traffic::timed_trace(&requests);
         let settings = settings(&[GroupSpec::full(16)], Some(40));
         let serving = Serving { arrivals, ..with_routing(instances, routing) };
         let (report, served) = play(&trace, &settings, &serving);
         prop_assert_eq!(report.num_rejected(), 0);
-        prop_assert!(report.requests.iter().zip(&requests).all(|(r, &(.., o))| r.output_tokens == o));
+        let generated = report.requests.iter().map(|request| request.output_tokens);
+        prop_assert!(generated.eq(requests.iter().map(|request| request.num_output)));
         prop_assert_eq!(served.all.requests, requests.len());
         prop_assert_eq!(served.instances.iter().map(|i| i.requests).sum::<usize>(), requests.len());
         prop_assert_eq!(report.last.used, 0);
