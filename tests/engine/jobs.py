@@ -125,8 +125,9 @@ JOBS |= {
     "qwen3-next-partial-hits": recurrent("qwen3-next", {**QWEN, **PARTIAL_HITS}, seen=("copies",)),
 }
 
-# Other jobs and the servers have their options too, so only the long run plays them.
-SHOWN_BY_OTHERS = ("llama", "qwen3-next")
+# Other jobs, the servers and vLLM's scheduler over both managers (tests/proof/scheduler) have their
+# options too, so only the long run plays them.
+SHOWN_BY_OTHERS = ("llama", "llama-chunked", "llama-ngram", "llama-async", "qwen3-next")
 
 # The ordinary tests play these jobs with every release, and the others with the newest.
 ON_EACH_RELEASE = ("llama-preempted", "qwen3-next-partial-hits")
@@ -155,16 +156,13 @@ def offloaded(job: Job, megabytes: int) -> Job:
 
 
 OFFLOADED_JOBS = {
-    name: offloaded(job, megabytes=16)
-    for name, job in {
-        "llama": Job("llama", TINY_POOL, FEWER),
-        "gemma": Job("gemma", {"num_gpu_blocks_override": 150}, FEWER),
-        "qwen3-next": recurrent("qwen3-next", {**QWEN, **FEW_BLOCKS}),
-    }.items()
+    "llama": offloaded(Job("llama", TINY_POOL, FEWER), megabytes=16),
+    "qwen3-next": offloaded(recurrent("qwen3-next", {**QWEN, **FEW_BLOCKS}), megabytes=16),
 }
-
+WITH_WINDOWS = {"gemma": offloaded(Job("gemma", {"num_gpu_blocks_override": 150}), megabytes=16)}
 LONG_OFFLOADED_JOBS = {
-    f"{name}, twice as long": twice_as_long(job) for name, job in OFFLOADED_JOBS.items()
+    f"{name}, twice as long": twice_as_long(job)
+    for name, job in (OFFLOADED_JOBS | WITH_WINDOWS).items()
 }
 
 RECURRENT_JOBS = {

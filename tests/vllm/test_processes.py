@@ -170,8 +170,8 @@ print("started")
     [
         (NEWEST, "a_first", "replace_class"),
         (NEWEST, "z_last", "replace_new"),
-        (INSTALLED, "a_first", "replace_new"),
-        (INSTALLED, "z_last", "replace_class"),
+        pytest.param(INSTALLED, "a_first", "replace_new", marks=pytest.mark.long),
+        pytest.param(INSTALLED, "z_last", "replace_class", marks=pytest.mark.long),
     ],
 )
 def test_second_plugin(release: str, name: str, function: str, tmp_path: Path) -> None:

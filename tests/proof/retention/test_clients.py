@@ -27,7 +27,7 @@ MOST = 1.0
 
 
 @pytest.mark.parametrize("habit", HABITS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_bad_client_costs_the_others_no_more_than_a_polite_one(habit: Habit, seed: int) -> None:
     bad, polite = (Others.of(Beside(habit, seed, is_bad)) for is_bad in (True, False))
     for preset in PRESETS:

@@ -14,7 +14,12 @@ def main() -> int:
         from . import engine_soak
 
         return engine_soak.run(
-            arguments.requests, arguments.every, arguments.seed, arguments.kvoxide, arguments.json
+            arguments.requests,
+            arguments.every,
+            arguments.seed,
+            arguments.kvoxide,
+            arguments.json,
+            steps_between_resets=arguments.steps_between_resets,
         )
     from . import manager_soak
 
@@ -31,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     engine.add_argument(
         "--kvoxide", default="require", choices=("require", "off"), help="whose manager"
     )
+    engine.add_argument("--steps-between-resets", type=int, default=50, metavar="STEPS")
     return parser
 
 

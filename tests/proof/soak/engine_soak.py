@@ -27,7 +27,6 @@ TOKENS_PER_STEP = 8192
 # blocks than there are, so some are preempted.
 PREFILL_PIECE = 64
 NUM_BLOCKS = 600
-STEPS_BETWEEN_RESETS = 50
 ABORTS_PER_STEP = 4
 
 WANTED = (
@@ -57,7 +56,15 @@ ENVIRONMENT = {
 }
 
 
-def run(requests: int, every: int, seed: int, mode: str, file: Path | None) -> int:
+def run(
+    requests: int,
+    every: int,
+    seed: int,
+    mode: str,
+    file: Path | None,
+    *,
+    steps_between_resets: int,
+) -> int:
     """Serve ``requests`` with ``KVOXIDE=mode``, report after each ``every``, and return the exit
     status."""
     os.environ.update(ENVIRONMENT, KVOXIDE=mode)
@@ -65,7 +72,7 @@ def run(requests: int, every: int, seed: int, mode: str, file: Path | None) -> i
         core = start_core(write_model(Path(folder) / "model"))
     soak = Soak(f"engine, KVOXIDE={mode}", seed, versions(core))
     print(soak.name, soak.versions)
-    server = Server(core, Random(seed), soak.counters)
+    server = Server(core, Random(seed), soak.counters, steps_between_resets)
     for served in range(every, requests + 1, every):
         server.serve_until(served)
         check_invariants(core)
@@ -138,11 +145,14 @@ def check_invariants(core: Any) -> None:
 class Server:
     """Keeps a core busy, and makes disturbing calls."""
 
-    def __init__(self, core: Any, rng: Random, counters: Counter[str]) -> None:
+    def __init__(
+        self, core: Any, rng: Random, counters: Counter[str], steps_between_resets: int
+    ) -> None:
         self.core = core
         self.scheduler = core.scheduler
         self.rng = rng
         self.counters = counters
+        self.steps_between_resets = steps_between_resets
         self.prompts = Prompts(rng)
         self.in_flight: dict[str, Any] = {}
         self.num_added = self.num_ended = self.num_steps = 0
@@ -156,8 +166,9 @@ class Server:
         while self.num_ended < num_ended:
             self.add()
             self.abort()
-            if self.num_steps % STEPS_BETWEEN_RESETS == 0:
-                self.reset(preempt=self.num_steps // STEPS_BETWEEN_RESETS % 2 == 0)
+            num_resets, left = divmod(self.num_steps, self.steps_between_resets)
+            if left == 0:
+                self.reset(preempt=num_resets % 2 == 0)
             self.step()
 
     def add(self) -> None:
