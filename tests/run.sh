@@ -231,13 +231,7 @@ build_site() {
 
 # The number of instructions does not depend on other load. So one core counts instructions while
 # another one measures times.
-measure_docs() {
-    build tools
-    build_site
-    run_pytest tests/package/docs tests/package/api/test_{docs,style}.py tests/package/test_site.py
-}
-
-speed() {
+measure_speed() {
     start_beside count_instructions
     compare_speed
     end_beside
@@ -250,13 +244,7 @@ count_instructions() {
     end_step
 }
 
-compare_docs() {
-    build tools
-    build_site
-    run_pytest tests/package/docs tests/package/api/test_{docs,style}.py tests/package/test_site.py
-}
-
-speed() {
+compare_speed() {
     step 'speed beside vLLM'
     # These bounds are loose and hold under other load. python -m benches.gate has tight bounds, for a
     # machine with a baseline of its own.
