@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 from kvoxide.vllm.environment.definitions import MODULE_LEVEL
@@ -15,8 +16,14 @@ def source_of(text: str, key: str) -> str:
     if key == MODULE_LEVEL:
         return ""
     lines = text.splitlines(keepends=True)
-    spans = (_span(node) for node in _nodes(ast.parse(text), key))
+    spans = (_span(node) for node in _nodes(_parsed(text), key))
     return "".join("".join(lines[first - 1 : last]) for first, last in spans)
+
+
+# Callers ask about one part of a file after the other, in one file or in two at a time.
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:
