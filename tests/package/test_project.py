@@ -69,6 +69,13 @@ def test_recipes_are_the_parts_of_the_tests() -> None:
     assert set(filter(None, named)) == verbs()
 
 
+def test_each_function_of_a_script_is_defined_once() -> None:
+    for path in ROOT.glob("tests/*.sh"):
+        found = re.findall(r"^(\w+)\(\) \{", path.read_text("utf-8"), re.MULTILINE)
+        assert sorted(found) == sorted(set(found)), path
+        assert path.name != "run.sh" or verbs() - {"long"} <= set(found)
+
+
 def test_the_vllm_jobs_are_the_supported_releases() -> None:
     rows = matrix("tests", "vllm")["include"]
     newest, *older = RELEASES
