@@ -27,7 +27,8 @@ install_kvoxide() { # tools|vllm
     installed_vllm=(VLLM_TARGET_DEVICE=cpu HF_HUB_OFFLINE=1)
     if [[ $1 == vllm ]]; then
         step vLLM
-        base=$(cached_venv vllm tests/requirements{,-vllm}.txt tests/vllm_env.sh tests/vllm_releases.env)
+        base=$(cached_venv vllm tests/requirements{,-vllm}.txt tests/vllm_env.sh \
+            tests/testing/engine_folder.py tests/vllm_releases.env)
         newest_vllm=("${installed_vllm[@]}" "PYTHONPATH=$base/vllm-$NEWEST")
         install_older_vllm "$base"
     fi

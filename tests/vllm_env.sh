@@ -20,7 +20,9 @@ install=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
 "${install[@]}" --no-deps --target "$venv/vllm-$NEWEST" "vllm==$NEWEST"
 "${install[@]}" -r "$tests/requirements.txt" -c "$tests/requirements-vllm.txt"
 
-engine=$venv/vllm-$NEWEST-cpu
-mkdir "$engine"
-tar -C "$venv/vllm-$NEWEST" --exclude '*.so' -cf - . | tar -C "$engine" -xf -
-ln -s "$venv"/lib/python3*/site-packages/vllm/*.so "$engine/vllm/"
+(
+    venv=$(realpath "$venv")
+    cd "$tests/.."
+    "$venv/bin/python" -m tests.testing.engine_folder \
+        "$venv/vllm-$NEWEST" "$venv"/lib/python3*/site-packages/vllm "$venv/vllm-$NEWEST-cpu"
+)

