@@ -117,6 +117,7 @@ impl HitQuery<'_> {
         Ok(self.find_hash(cursors, self.hashes.get(index)?, found))
     }
 
+    #[inline(always)]
     fn find_hash(
         &self,
         cursors: &mut [PrefixCursor],

@@ -93,16 +93,25 @@ pub(super) fn grow(
     num_tokens: usize,
     is_zeroed: bool,
 ) -> usize {
-    let table = &mut context.held.blocks;
+    let table = &context.held.blocks;
     let before = table.ids().len();
     let required = num_tokens.div_ceil(data.block_size);
     if let Some(missing) = required.checked_sub(table.len()).filter(|&n| n > 0) {
-        context.pool.allocate(missing, table.ids_mut());
-        if data.is_zeroed && is_zeroed {
-            context.commands.to_zero.of(data.id).extend(&table.ids()[before..]);
-        }
+        append_new(data, context, missing, is_zeroed);
     }
     before
+}
+
+/// Appends new blocks to a table. Most steps need none, so this function is cold.
+#[cold]
+#[inline(never)]
+fn append_new(data: &GroupData, context: &mut StepContext<'_>, missing: usize, is_zeroed: bool) {
+    let table = &mut context.held.blocks;
+    let before = table.ids().len();
+    context.pool.allocate(missing, table.ids_mut());
+    if data.is_zeroed && is_zeroed {
+        context.commands.to_zero.of(data.id).extend(&table.ids()[before..]);
+    }
 }
 
 /// Releases the blocks in a range of positions, from its end backwards up to the first null block.

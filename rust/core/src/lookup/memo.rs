@@ -11,6 +11,7 @@ use super::hit::PrefixHit;
 use super::prefix::CachedPrefix;
 use crate::block::BlockHash;
 use crate::error::Result;
+use crate::pool::RemovalLog;
 use crate::request::{HashSource, RequestId};
 
 type MemoMap = hashbrown::HashMap<RequestId, LookupMemo, foldhash::fast::FixedState>;
@@ -60,9 +61,13 @@ impl LookupMemos {
         }
     }
 
-    /// Drops a request's memo.
-    pub(crate) fn forget(&mut self, id: RequestId) {
-        self.remove(id);
+    /// Drops a request's memo. `removals` is kept only while a memo needs it.
+    #[inline]
+    pub(crate) fn forget(&mut self, id: RequestId, removals: &mut RemovalLog) {
+        if !self.is_empty() {
+            self.remove(id);
+            removals.keep(self.has_prefixes());
+        }
     }
 
     fn remove(&mut self, id: RequestId) -> Option<LookupMemo> {
@@ -153,15 +158,16 @@ mod tests {
     fn ids_are_counted_as_memos_come_and_go() {
         let hashes = chain(3);
         let mut memos = LookupMemos::default();
+        let mut removals = RemovalLog::default();
         for id in [1, 2, 3] {
             memos.put(id, memo(&hashes, 3));
             assert_eq!(memos.num_ids, 5 * id as usize);
         }
-        memos.forget(1);
+        memos.forget(1, &mut removals);
         assert_eq!(memos.num_ids, 10);
         assert!(memos.take(2, &HashWindow::from(&hashes[..])).expect("a chain").is_some());
         assert_eq!((memos.num_ids, memos.is_empty()), (5, false));
-        memos.forget(3);
+        memos.forget(3, &mut removals);
         assert_eq!((memos.num_ids, memos.is_empty()), (0, true));
     }
 

@@ -87,14 +87,13 @@ impl HitSearch<'_> {
     }
 
     /// Searches the groups of `spec_groups[i]`.
+    #[inline(always)]
     fn search(&self, i: usize, max_length: usize, drops_eagle_block: bool) -> Result<GroupHit> {
         let group = &self.spec_groups[i];
+        let mut query = self.query(group, max_length, drops_eagle_block);
         let known = self.known_prefixes.filter(|_| group.is_prefix_closed);
-        let known_prefix = known.and_then(|known| known.get(i));
-        let query = self.query(group, max_length, drops_eagle_block);
-        self.groups[usize::from(group.groups[0])]
-            .kind()
-            .longest_hit(&HitQuery { known_prefix, ..query })
+        query.known_prefix = known.and_then(|known| known.get(i));
+        self.groups[usize::from(group.groups[0])].kind().longest_hit(&query)
     }
 
     /// Updates the cached prefixes up to the end that a search for `max_length` can read. Only
@@ -139,16 +138,21 @@ impl HitSearch<'_> {
 
 /// The hits of all groups so far.
 struct FixedPoint {
-    hits: Vec<Option<GroupHit>>,
-    /// Whether the group's EAGLE drop was already applied at the current length. It is applied
-    /// once.
-    is_drop_verified: Vec<bool>,
+    groups: Vec<Searched>,
     longest: usize,
+}
+
+/// What is known of the groups of a spec.
+#[derive(Default)]
+struct Searched {
+    hit: Option<GroupHit>,
+    /// Whether the EAGLE drop was already applied at the current length. It is applied once.
+    is_drop_verified: bool,
 }
 
 impl FixedPoint {
     fn new(num_groups: usize) -> Self {
-        Self { hits: vec![None; num_groups], is_drop_verified: vec![false; num_groups], longest: 0 }
+        Self { groups: (0..num_groups).map(|_| Searched::default()).collect(), longest: 0 }
     }
 
     /// Searches each group once. Each group starts from the length to which earlier groups cut
@@ -156,7 +160,7 @@ impl FixedPoint {
     fn round(&mut self, search: &HitSearch<'_>, length: usize) -> Result<usize> {
         let mut length = length;
         for (i, group) in search.spec_groups.iter().enumerate() {
-            if let (Some(hit), true) = (&self.hits[i], group.is_prefix_closed) {
+            if let (Some(hit), true) = (&self.groups[i].hit, group.is_prefix_closed) {
                 length = length.min(hit.length);
                 continue;
             }
@@ -168,17 +172,21 @@ impl FixedPoint {
 
     fn search_group(&mut self, search: &HitSearch<'_>, i: usize, length: usize) -> Result<usize> {
         let group = &search.spec_groups[i];
-        let drops_eagle_block = group.drops_eagle_block && !self.is_drop_verified[i];
+        let drops_eagle_block = group.drops_eagle_block && !self.groups[i].is_drop_verified;
         let max_length =
             if drops_eagle_block { search.search_length(group, length) } else { length };
-        let hit = search.search(i, max_length, drops_eagle_block)?;
+        // The first group of a prompt that is not cached leaves nothing for the others to search.
+        let hit = match max_length {
+            0 => GroupHit::default(),
+            _ => search.search(i, max_length, drops_eagle_block)?,
+        };
         if drops_eagle_block {
-            self.is_drop_verified[i] = true;
+            self.groups[i].is_drop_verified = true;
         } else if hit.length < length {
-            self.is_drop_verified.fill(false);
+            self.groups.iter_mut().for_each(|group| group.is_drop_verified = false);
         }
         let found = hit.length;
-        self.hits[i] = Some(hit);
+        self.groups[i].hit = Some(hit);
         Ok(found)
     }
 
@@ -186,8 +194,9 @@ impl FixedPoint {
     /// blocks are cut to the final length.
     fn into_hit(self, search: &HitSearch<'_>, length: usize) -> PrefixHit {
         let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
-        for (group, hit) in search.spec_groups.iter().zip(self.hits) {
-            for (&id, mut found) in group.groups.iter().zip(hit.unwrap_or_default().blocks) {
+        for (group, searched) in search.spec_groups.iter().zip(self.groups) {
+            let hit = searched.hit.unwrap_or_default();
+            for (&id, mut found) in group.groups.iter().zip(hit.blocks) {
                 if group.is_prefix_closed {
                     found.truncate(found.len().min(length.div_ceil(group.block_size)));
                 }

@@ -1,15 +1,18 @@
 //! Allocates slots for a step of a request: attaches its hit, allocates new blocks and caches the
 //! blocks that become full.
 
+use hashbrown::hash_map::Entry;
+
 use super::Manager;
 use super::args::{AllocateArgs, Allocation};
 use super::cache::num_cacheable_tokens;
-use super::context::RequestContext;
+use super::capacity::note_checkpoints;
+use super::context::{RequestContext, RequestReads};
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{Group, PlannedStep, SharedTail, Skipped, SlotDemand};
 use crate::request::{GroupBlocks, HeldBlocks, RequestBlocks, RequestId, RequestView};
-use crate::retention::Admission;
+use crate::retention::{ActivePolicy, Admission};
 
 impl Manager {
     /// Allocates slots for a step of a request. Returns the new blocks of each group, or `None` if
@@ -34,52 +37,71 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
-        self.check_args(args.total_computed(request), args)?;
-        self.check_takes_hit(request.id, args.new_computed_blocks)?;
-        let allocation = Allocation::new(request, args, &self.config);
-        let refusal = self.check_step(&allocation).err();
+        let id = request.id;
+        let Self { config, layout, groups, requests, pool, .. } = self;
+        let Self { retention, commands, admitted, memos, .. } = self;
+        let mut entry = requests.entry(id);
+        let mut held = match &mut entry {
+            Entry::Occupied(entry) => Some(entry.get_mut()),
+            Entry::Vacant(_) => None,
+        };
+        let reads =
+            RequestReads { id, config, layout, groups, held: held.as_deref(), pool, retention };
+        reads.check_args(args.total_computed(request), args)?;
+        reads.check_takes_hit(args.new_computed_blocks)?;
+        let allocation = Allocation::new(request, args, config);
+        let refusal = reads.check_step(&allocation).err();
         // A lack of free blocks is reported before a refusal. But a refused call must not release
         // blocks.
         if let Some(refusal) = &refusal
-            && self.would_have_capacity(&allocation)
+            && reads.would_have_capacity(&allocation)
         {
             return Err(refusal.clone());
         }
-        if !self.has_capacity_for_whole(&allocation) {
+        if !reads.has_capacity_for_whole(&allocation) {
             return Ok(None);
         }
-        self.release_before_step(&allocation);
-        if !self.has_capacity_for_step(&allocation) || refusal.is_some() {
+        let step = &allocation.step;
+        if let Some(held) = &mut held {
+            let mut context = RequestContext { id, groups, held, pool, commands };
+            context.release_before_step(retention, &allocation);
+        }
+        if layout.has_unusual_tables {
+            note_checkpoints(id, groups, held.as_deref(), pool, retention, step);
+        }
+        let reads =
+            RequestReads { id, config, layout, groups, held: held.as_deref(), pool, retention };
+        if !reads.has_capacity_for_step(&allocation) || refusal.is_some() {
             return Ok(None);
         }
         if args.num_external_computed_tokens > 0 {
-            self.check_free_for_external(request.id, &allocation.step)?;
+            reads.check_free_for_external(step)?;
         }
-        self.forget_lookup(request.id);
-        let Self { groups, requests, pool, commands, admitted, retention, .. } = self;
-        let mut hits_before = None;
-        let held = requests.entry(request.id).or_insert_with(|| {
-            hits_before = Some(retention.num_answer_block_hits(pool));
-            let mut held = RequestBlocks::new(groups.len());
-            let admission = Admission {
-                request,
-                hit: args.new_computed_blocks,
-                num_local_computed_tokens: args.num_local(request),
-                num_computed_tokens: args.total_computed(request),
-                hash_block_size: retention.rules().hash_block_size,
-            };
-            retention.admitted(pool, &mut held, &admission);
-            held
-        });
-        let mut context = RequestContext { id: request.id, groups, held, pool, commands };
+        memos.forget(id, pool.index_mut().removals_mut());
+        let (held, hits_before) = match entry {
+            Entry::Occupied(entry) => (entry.into_mut(), None),
+            Entry::Vacant(entry) => {
+                let before = retention.num_answer_block_hits(pool);
+                let mut held = RequestBlocks::new(groups.len());
+                let admission = Admission {
+                    request,
+                    hit: args.new_computed_blocks,
+                    num_local_computed_tokens: args.num_local(request),
+                    num_computed_tokens: args.total_computed(request),
+                    hash_block_size: retention.rules().hash_block_size,
+                };
+                retention.admitted(pool, &mut held, &admission);
+                (entry.insert(held), Some(before))
+            }
+        };
+        let mut context = RequestContext { id, groups, held, pool, commands };
         if args.attaches() {
-            context.attach(args, &allocation.step);
+            context.attach(args, step);
         }
         if let Some(before) = hits_before {
             let num_answer_blocks = retention.num_answer_block_hits(context.pool) - before;
             admitted.count(request, args, context.groups, num_answer_blocks);
         }
-        let step = &allocation.step;
         let new_blocks = context.each(|group, context| group.allocate(context, step)).collect();
         if let Some(num_tokens) = allocation.num_tokens_to_cache {
             context.cache(retention, request, num_tokens);
@@ -94,7 +116,10 @@ impl Manager {
             self.groups.iter_mut().for_each(|group| group.end(request, &mut self.commands));
         }
     }
+}
 
+/// Checks a step before anything changes.
+impl RequestReads<'_> {
     fn check_args(&self, computed: usize, args: &AllocateArgs<'_>) -> Result<()> {
         let AllocateArgs { num_new_computed_tokens, num_external_computed_tokens, .. } = *args;
         if args.num_new_tokens.max(num_new_computed_tokens).max(num_external_computed_tokens) == 0 {
@@ -141,11 +166,11 @@ impl Manager {
 
     /// Checks that no group gets a hit that its kind refuses for a request with blocks. This check
     /// comes before the capacity check.
-    pub(super) fn check_takes_hit(&self, request: RequestId, hit: &[GroupBlocks]) -> Result<()> {
+    pub(super) fn check_takes_hit(&self, hit: &[GroupBlocks]) -> Result<()> {
         if hit.is_empty() {
             return Ok(());
         }
-        let Some(held) = self.requests.get(&request) else { return Ok(()) };
+        let Some(held) = self.held else { return Ok(()) };
         let mut groups = self.groups.iter().zip(&held.groups).zip(hit);
         let refuses = |((group, in_group), hit): ((&Group, &HeldBlocks), &GroupBlocks)| {
             let is_running = in_group.num_cached_blocks.is_some();
@@ -171,7 +196,7 @@ impl Manager {
     /// number of blocks. Such a number hides blocks that other groups take.
     fn check_groups(&self, allocation: &Allocation<'_>) -> Result<bool> {
         let &Allocation { request, args, step: ref demand, num_tokens_to_cache, .. } = allocation;
-        self.reads(request.id).try_fold(false, |has_negative, (group, read)| {
+        self.each().try_fold(false, |has_negative, (group, read)| {
             let Some(states) = group.states() else { return Ok(has_negative) };
             let step = PlannedStep {
                 request,
@@ -187,7 +212,7 @@ impl Manager {
 
     /// Checks that the hit and the external tokens fit the blocks that the request holds.
     fn check_attachment(&self, allocation: &Allocation<'_>) -> Result<()> {
-        let Allocation { request, args, step, .. } = allocation;
+        let Allocation { args, step, .. } = allocation;
         let computed = step.total_computed_tokens;
         let hit = args.new_computed_blocks;
         let mut hits = self.groups.iter().zip(hit);
@@ -198,14 +223,13 @@ impl Manager {
                 "new_computed_blocks has blocks, but prefix caching is disabled".into(),
             ));
         }
-        let held = self.requests.get(&request.id);
-        let is_running = || held.is_some_and(RequestBlocks::is_running);
+        let is_running = || self.held.is_some_and(RequestBlocks::is_running);
         if hit.iter().any(|blocks| !blocks.is_empty()) && is_running() {
             return Err(takes_no_hit());
         }
         let attaches = args.attaches();
         if attaches && !is_running() {
-            if held.is_some_and(|held| self.holds_attachable(held)) {
+            if self.held.is_some_and(|held| self.holds_attachable(held)) {
                 return Err(Error::Precondition(
                     "the request was allocated without computed tokens and cannot take any now; \
                      free it first"
@@ -263,6 +287,12 @@ impl Manager {
 }
 
 impl RequestContext<'_> {
+    /// Releases the blocks that leave a window before a step.
+    fn release_before_step(&mut self, retention: &ActivePolicy, allocation: &Allocation<'_>) {
+        let num_prompt_tokens = Some(allocation.request.num_prompt_tokens);
+        self.release_skipped(retention, allocation.num_processed(), num_prompt_tokens);
+    }
+
     /// Attaches the hit, then allocates blocks for external tokens. All groups attach their hits
     /// first, so that no allocation evicts another group's hit.
     fn attach(&mut self, args: &AllocateArgs<'_>, step: &SlotDemand<'_>) {

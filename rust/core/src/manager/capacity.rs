@@ -2,11 +2,13 @@
 
 use super::Manager;
 use super::args::Allocation;
+use super::context::RequestReads;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
 use crate::group::{Group, NeededBlocks, ReadContext, SlotDemand};
 use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
+use crate::retention::ActivePolicy;
 
 /// The largest number of tokens in a demand. Numbers of blocks are added as signed numbers.
 const MAX_TOKENS: usize = usize::MAX / 4;
@@ -21,40 +23,42 @@ impl Manager {
         demand: &SlotDemand<'_>,
     ) -> Result<isize> {
         check_counts(demand)?;
-        self.check_takes_hit(request, demand.new_computed_blocks)?;
-        let needed = self.num_needed(request, demand);
+        let reads = self.reads(request);
+        reads.check_takes_hit(demand.new_computed_blocks)?;
+        let needed = reads.num_needed(demand);
         if self.layout.has_unusual_tables && !demand.apply_admission_cap {
-            self.note_checkpoints(request, demand);
+            let Self { groups, requests, pool, retention, .. } = self;
+            note_checkpoints(request, groups, requests.get(&request), pool, retention, demand);
         }
         self.forget_unless_known(request);
         Ok(needed)
     }
 
-    /// Releases the blocks that leave a window before this step.
-    pub(super) fn release_before_step(&mut self, allocation: &Allocation<'_>) {
-        let &Allocation { request, ref step, .. } = allocation;
-        let num_prompt_tokens = Some(request.num_prompt_tokens);
-        self.release_skipped(request.id, allocation.num_processed(), num_prompt_tokens);
-        if self.layout.has_unusual_tables {
-            self.note_checkpoints(request.id, step);
-        }
+    /// Returns what a call for a request reads.
+    #[inline]
+    pub(super) fn reads(&self, request: RequestId) -> RequestReads<'_> {
+        let Self { config, layout, groups, requests, pool, retention, .. } = self;
+        let held = requests.get(&request);
+        RequestReads { id: request, config, layout, groups, held, pool, retention }
     }
+}
 
-    /// Returns whether enough blocks are free for this step. [`Self::release_before_step`] must
-    /// have been called.
+impl RequestReads<'_> {
+    /// Returns whether enough blocks are free for this step. The blocks that leave a window before
+    /// this step must have been released.
     pub(super) fn has_capacity_for_step(&self, allocation: &Allocation<'_>) -> bool {
-        self.fits(allocation.request.id, &allocation.step, self.num_reserved(allocation))
+        self.fits(&allocation.step, self.num_reserved(allocation))
     }
 
-    /// Returns whether enough blocks would be free for this step after
-    /// [`Self::release_before_step`]. If the whole request must fit, also checks the blocks for the
-    /// whole request.
+    /// Returns whether enough blocks would be free for this step if the blocks that leave a window
+    /// before it were released. If the whole request must fit, also checks the blocks for the whole
+    /// request.
     #[cold]
     pub(super) fn would_have_capacity(&self, allocation: &Allocation<'_>) -> bool {
         if !self.has_capacity_for_whole(allocation) {
             return false;
         }
-        let needed = self.num_needed(allocation.request.id, &allocation.step);
+        let needed = self.num_needed(&allocation.step);
         let needed = needed.saturating_sub(self.num_to_release(allocation));
         needed.saturating_add(self.num_reserved(allocation)) <= self.pool.num_free_blocks()
     }
@@ -74,70 +78,37 @@ impl Manager {
             apply_admission_cap: true,
             ..allocation.step
         };
-        self.fits(request.id, &whole, self.num_watermark(allocation))
+        self.fits(&whole, self.num_watermark(allocation))
     }
 
     /// Returns whether a demand leaves `num_reserved` blocks free. At first counts every block of
     /// the hit as free. Only if that does not fit, looks at each block.
-    fn fits(&self, request: RequestId, demand: &SlotDemand<'_>, num_reserved: isize) -> bool {
+    fn fits(&self, demand: &SlotDemand<'_>, num_reserved: isize) -> bool {
         let num_free_blocks = self.pool.num_free_blocks();
         let fits = |needed: isize| needed.saturating_add(num_reserved) <= num_free_blocks;
-        fits(
-            self.sum_demands(request, demand, |_, needed| {
-                needed.new + needed.attached.len() as isize
-            }),
-        ) || fits(self.num_needed(request, demand))
+        fits(self.sum_demands(demand, |_, needed| needed.new + needed.attached.len() as isize))
+            || fits(self.num_needed(demand))
     }
 
     /// Returns how many blocks leave the free blocks when a demand is met.
-    fn num_needed(&self, request: RequestId, demand: &SlotDemand<'_>) -> isize {
-        self.sum_demands(request, demand, |pool, needed| {
-            needed.new + num_free(needed.attached, pool)
-        })
+    fn num_needed(&self, demand: &SlotDemand<'_>) -> isize {
+        self.sum_demands(demand, |pool, needed| needed.new + num_free(needed.attached, pool))
     }
 
     fn sum_demands(
         &self,
-        request: RequestId,
         demand: &SlotDemand<'_>,
         mut count: impl FnMut(&BlockPool, NeededBlocks<'_>) -> isize,
     ) -> isize {
-        let reads = self.reads(request);
-        let counts = reads.map(|(group, read)| count(&self.pool, group.demand(&read, demand)));
+        let counts = self.each().map(|(group, read)| count(self.pool, group.demand(&read, demand)));
         counts.fold(0, isize::saturating_add)
-    }
-
-    /// Yields each group with the data of a request that it reads.
-    #[inline]
-    pub(super) fn reads(
-        &self,
-        request: RequestId,
-    ) -> impl Iterator<Item = (&Group, ReadContext<'_>)> {
-        let held = self.requests.get(&request);
-        let (pool, retention) = (&self.pool, &self.retention);
-        self.groups.iter().enumerate().map(move |(i, group)| {
-            let held = held.map(|held| &held.groups[i]);
-            (group, ReadContext { request, held, pool, retention })
-        })
-    }
-
-    /// Notes which states inside the chunk of a demand will be kept.
-    #[cold]
-    fn note_checkpoints(&mut self, request: RequestId, demand: &SlotDemand<'_>) {
-        let Self { groups, requests, pool, retention, .. } = self;
-        let held = requests.get(&request);
-        for (i, group) in groups.iter_mut().enumerate() {
-            let held = held.map(|held| &held.groups[i]);
-            group.note_checkpoint(&ReadContext { request, held, pool, retention }, demand);
-        }
     }
 
     /// Checks that enough blocks are free for the step. A negative reserve, or a group that needs a
     /// negative number of blocks, can hide that they are not.
     #[cold]
     pub(super) fn check_free_for_step(&self, allocation: &Allocation<'_>) -> Result<()> {
-        let &Allocation { request, ref step, .. } = allocation;
-        let taken = self.sum_demands(request.id, step, |pool, needed| {
+        let taken = self.sum_demands(&allocation.step, |pool, needed| {
             needed.new.max(0).saturating_add(num_free(needed.attached, pool))
         });
         match taken <= self.pool.num_free_blocks() {
@@ -151,13 +122,12 @@ impl Manager {
     /// blocks is filled from position 0.
     #[cold]
     pub(super) fn check_free_for_skipped(&self, allocation: &Allocation<'_>) -> Result<()> {
-        let Allocation { request, step, .. } = allocation;
-        let held = self.requests.get(&request.id);
-        let holds_skipped = |(i, group): (usize, &Group)| {
-            let num_held = held.map_or(0, |held| held.groups[i].blocks.len());
+        let step = &allocation.step;
+        let holds_skipped = |(group, read): (&Group, ReadContext<'_>)| {
+            let num_held = read.held.map_or(0, |held| held.blocks.len());
             group.num_skipped_blocks(step.total_computed_tokens) <= num_held
         };
-        if self.groups.iter().enumerate().all(holds_skipped) {
+        if self.each().all(holds_skipped) {
             return Ok(());
         }
         let unskipped = SlotDemand {
@@ -166,29 +136,25 @@ impl Manager {
             num_encoder_tokens: step.num_encoder_tokens,
             ..SlotDemand::default()
         };
-        let needed = self.num_needed(request.id, &unskipped);
+        let needed = self.num_needed(&unskipped);
         self.check_free_after_release(needed, allocation)
     }
 
     /// Checks that blocks are free for external tokens that need more than the demand. The demand
     /// counts only one state, for the end of the step.
-    pub(super) fn check_free_for_external(
-        &self,
-        request: RequestId,
-        demand: &SlotDemand<'_>,
-    ) -> Result<()> {
-        let is_running = self.requests.get(&request).is_some_and(RequestBlocks::is_running);
+    pub(super) fn check_free_for_external(&self, demand: &SlotDemand<'_>) -> Result<()> {
+        let is_running = self.held.is_some_and(RequestBlocks::is_running);
         if !self.layout.has_unusual_tables || is_running {
             return Ok(());
         }
-        let beyond = self.reads(request).filter_map(|(group, read)| {
+        let beyond = self.each().filter_map(|(group, read)| {
             Some(group.states()?.num_blocks_beyond_demand(group, &read, demand))
         });
         let beyond: isize = beyond.sum();
         if beyond <= 0 {
             return Ok(());
         }
-        let needed = self.num_needed(request, demand) + beyond;
+        let needed = self.num_needed(demand) + beyond;
         self.pool.check_free(needed.max(0) as usize)
     }
 
@@ -199,8 +165,8 @@ impl Manager {
 
     /// Returns how many blocks become free when blocks that left a window are released.
     fn num_to_release(&self, allocation: &Allocation<'_>) -> isize {
-        let id = allocation.request.id;
-        let Some(held) = self.requests.get(&id) else { return 0 };
+        let id = self.id;
+        let Some(held) = self.held else { return 0 };
         let num_processed = allocation.num_processed();
         let num_prompt_tokens = Some(allocation.request.num_prompt_tokens);
         let released = self.groups.iter().zip(&held.groups).flat_map(|(group, in_group)| {
@@ -224,6 +190,22 @@ impl Manager {
             true => isize::try_from(self.layout.watermark_blocks).unwrap_or(isize::MAX),
             false => 0,
         }
+    }
+}
+
+/// Notes which states inside the chunk of a demand will be kept.
+#[cold]
+pub(super) fn note_checkpoints(
+    request: RequestId,
+    groups: &mut [Group],
+    held: Option<&RequestBlocks>,
+    pool: &BlockPool,
+    retention: &ActivePolicy,
+    demand: &SlotDemand<'_>,
+) {
+    for (i, group) in groups.iter_mut().enumerate() {
+        let held = held.map(|held| &held.groups[i]);
+        group.note_checkpoint(&ReadContext { request, held, pool, retention }, demand);
     }
 }
 

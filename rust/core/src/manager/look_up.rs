@@ -72,11 +72,7 @@ impl Manager {
     /// Removes the memo of a request that ends while it waits. For other requests, admission and
     /// release remove it.
     pub fn forget_lookup(&mut self, request: RequestId) {
-        if self.memos.is_empty() {
-            return;
-        }
-        self.memos.forget(request);
-        self.pool.index_mut().removals_mut().keep(self.memos.has_prefixes());
+        self.memos.forget(request, self.pool.index_mut().removals_mut());
     }
 
     /// Returns the longest prefix of a chain of hashes from which every group can continue, at most

@@ -1,10 +1,11 @@
 //! Releases blocks: those that left a window, and the blocks of a request that ends.
 
+use super::context::RequestContext;
 use super::{Manager, unknown};
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::group::StepContext;
 use crate::request::{GroupBlocks, RequestBlocks, RequestId};
+use crate::retention::ActivePolicy;
 
 impl Manager {
     /// Releases the blocks that no token after `num_computed_tokens` attends to. Kinds that keep
@@ -15,35 +16,11 @@ impl Manager {
         num_computed_tokens: usize,
         num_prompt_tokens: Option<usize>,
     ) -> Result<()> {
-        self.blocks_of(request)?;
-        self.release_skipped(request, num_computed_tokens, num_prompt_tokens);
-        Ok(())
-    }
-
-    pub(super) fn release_skipped(
-        &mut self,
-        request: RequestId,
-        num_computed_tokens: usize,
-        num_prompt_tokens: Option<usize>,
-    ) {
         let Self { retention, groups, requests, pool, commands, .. } = self;
-        let Some(held) = requests.get_mut(&request) else { return };
-        if retention.watches_windows() {
-            retention.window_leaves(pool, held, |group, position| {
-                groups[group].is_skipped(request, position, num_computed_tokens, num_prompt_tokens)
-            });
-        }
-        for (group, in_group) in groups.iter_mut().zip(&mut held.groups) {
-            let mut context = StepContext { request, held: in_group, pool, commands };
-            let num_released =
-                group.release_skipped(&mut context, num_computed_tokens, num_prompt_tokens);
-            if num_released > 0 {
-                retention.pin_if_many_left(context.pool, &context.held.blocks, num_released);
-            }
-        }
-        if retention.watches_windows() {
-            retention.window_left(pool, held);
-        }
+        let held = requests.get_mut(&request).ok_or_else(|| unknown(request))?;
+        let mut context = RequestContext { id: request, groups, held, pool, commands };
+        context.release_skipped(retention, num_computed_tokens, num_prompt_tokens);
+        Ok(())
     }
 
     /// Releases every block of a request. The end of each table is released first.
@@ -151,5 +128,33 @@ impl Manager {
     /// manager without groups has no keys and always returns `true`.
     pub fn reset_prefix_cache(&mut self) -> bool {
         self.config.groups.is_empty() || self.pool.reset()
+    }
+}
+
+impl RequestContext<'_> {
+    /// Releases the blocks that no token after `num_computed_tokens` attends to.
+    pub(super) fn release_skipped(
+        &mut self,
+        retention: &ActivePolicy,
+        num_computed_tokens: usize,
+        num_prompt_tokens: Option<usize>,
+    ) {
+        if retention.watches_windows() {
+            let Self { id, groups, .. } = self;
+            retention.window_leaves(self.pool, self.held, |group, position| {
+                groups[group].is_skipped(*id, position, num_computed_tokens, num_prompt_tokens)
+            });
+        }
+        self.each(|group, context| {
+            let num_released =
+                group.release_skipped(context, num_computed_tokens, num_prompt_tokens);
+            if num_released > 0 {
+                retention.pin_if_many_left(context.pool, &context.held.blocks, num_released);
+            }
+        })
+        .for_each(drop);
+        if retention.watches_windows() {
+            retention.window_left(self.pool, self.held);
+        }
     }
 }

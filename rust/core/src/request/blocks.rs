@@ -19,7 +19,7 @@ pub struct RequestBlocks {
     /// One entry per group.
     pub groups: Vec<HeldBlocks>,
     /// Adaptive retention's notes on the request's tails.
-    pub tails: Option<Box<RequestTails>>,
+    pub tails: Option<RequestTails>,
 }
 
 /// Adaptive retention's notes on the tails of a request.

@@ -64,7 +64,7 @@ impl CacheRules {
             alignment: self.tail_alignment,
             drops_eagle_block: shape.drops_eagle_block,
             retention_interval: self.retention_interval,
-            replays: &boundaries.replays,
+            replays: boundaries.replays.as_slice(),
             shared: &boundaries.shared,
             num_prompt_tokens: request.num_prompt_tokens,
             value_model: model,
@@ -104,8 +104,21 @@ impl CacheRules {
 /// Token positions at which a later request is expected to resume.
 #[derive(Clone, Debug, Default)]
 struct ResumeBoundaries {
-    replays: Vec<usize>,
+    replays: Replays,
     shared: Vec<usize>,
+}
+
+/// The token positions at which requests resume that repeat or extend a prompt: at most two.
+#[derive(Clone, Copy, Debug, Default)]
+struct Replays {
+    positions: [usize; 2],
+    len: usize,
+}
+
+impl Replays {
+    fn as_slice(&self) -> &[usize] {
+        &self.positions[..self.len]
+    }
 }
 
 /// Decides which blocks of a range are cached.
@@ -142,7 +155,7 @@ pub enum RetentionMask {
     /// These runs are cached, each with the value of its blocks.
     Valued(Vec<(Range<usize>, ValueLevel)>),
     /// Blocks are cached, but only some of them have a value.
-    PartlyValued(Box<PartlyValued>),
+    PartlyValued(PartlyValued),
 }
 
 /// Blocks that are cached, and the values of the blocks that have one.
@@ -202,7 +215,7 @@ impl MaskQuery<'_> {
             }
             let reachable = self.reachable_tails(block_size, tail_len, num_dropped);
             let cached = reachable.runs(range.start, range.end);
-            return RetentionMask::PartlyValued(Box::new(PartlyValued { cached, values }));
+            return RetentionMask::PartlyValued(PartlyValued { cached, values });
         }
         self.reachable_tails(block_size, tail_len, num_dropped)
     }
@@ -285,14 +298,14 @@ impl MaskQuery<'_> {
 fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     runs.retain(|run| !run.is_empty());
     runs.sort_by_key(|run| run.start);
-    let mut merged: Vec<Range<usize>> = Vec::with_capacity(runs.len());
-    for run in runs {
-        match merged.last_mut() {
-            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
-            _ => merged.push(run),
+    runs.dedup_by(|run, last| {
+        let touches = run.start <= last.end;
+        if touches {
+            last.end = last.end.max(run.end);
         }
-    }
-    merged
+        touches
+    });
+    runs
 }
 
 /// Returns the token positions where a later request can resume that repeats or extends a prompt:
@@ -300,14 +313,14 @@ fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
 /// - Without EAGLE: the end of the prompt without its last token, which is always recomputed.
 /// - With EAGLE, which drops a block: one aligned boundary lower, for the repeated and for the
 ///   extended prompt.
-fn replay_boundaries(num_prompt_tokens: usize, alignment: usize, drops_block: bool) -> Vec<usize> {
+fn replay_boundaries(num_prompt_tokens: usize, alignment: usize, drops_block: bool) -> Replays {
     let last = num_prompt_tokens.saturating_sub(1);
     if !drops_block {
-        return vec![last];
+        return Replays { positions: [last; 2], len: 1 };
     }
     let below = |tokens: usize| (tokens / alignment * alignment).saturating_sub(alignment);
     let (repeated, extended) = (below(last), below(num_prompt_tokens));
-    if repeated == extended { vec![repeated] } else { vec![repeated, extended] }
+    Replays { positions: [repeated, extended], len: 1 + usize::from(repeated != extended) }
 }
 
 #[cfg(test)]
@@ -371,9 +384,9 @@ mod tests {
 
     #[test]
     fn replay_of_an_aligned_prompt_has_two_boundaries_with_eagle() {
-        assert_eq!(replay_boundaries(96, 32, false), [95]);
-        assert_eq!(replay_boundaries(96, 32, true), [32, 64]);
-        assert_eq!(replay_boundaries(97, 32, true), [64]);
-        assert_eq!(replay_boundaries(10, 32, true), [0]);
+        assert_eq!(replay_boundaries(96, 32, false).as_slice(), [95]);
+        assert_eq!(replay_boundaries(96, 32, true).as_slice(), [32, 64]);
+        assert_eq!(replay_boundaries(97, 32, true).as_slice(), [64]);
+        assert_eq!(replay_boundaries(10, 32, true).as_slice(), [0]);
     }
 }

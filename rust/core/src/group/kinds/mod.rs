@@ -155,6 +155,7 @@ impl Kind {
     }
 
     /// Returns the longest prefix from which the groups of a query can continue.
+    #[inline(never)]
     pub fn longest_hit(&self, query: &HitQuery<'_>) -> Result<GroupHit> {
         match self {
             Self::Full(_) | Self::Rswa(_) => full::longest_hit(query),

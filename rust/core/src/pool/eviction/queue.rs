@@ -28,6 +28,9 @@ pub enum QueueEnd {
 /// memory.
 const READ_AT_ONCE: usize = 1 << 8;
 
+/// The number of blocks of a short table. A larger buffer takes longer to clear than to fill.
+const FEW: usize = 1 << 5;
+
 /// The free blocks in the order in which they are allocated, and the pinned blocks. When the queue
 /// is empty, pinned blocks follow, the oldest first (vLLM PR 40676).
 #[derive(Clone, Debug)]
@@ -138,9 +141,17 @@ impl Queue {
 
     /// Releases blocks like [`Self::release`], but the last block first.
     pub(crate) fn release_table(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
-        let mut reversed = [NULL_BLOCK; READ_AT_ONCE];
+        match table.len() <= FEW {
+            true => self.release_reversed::<FEW>(blocks, table),
+            false => self.release_reversed::<READ_AT_ONCE>(blocks, table),
+        }
+    }
+
+    /// Releases the last block first, `N` blocks at once.
+    fn release_reversed<const N: usize>(&mut self, blocks: &mut Blocks, table: &[BlockId]) {
+        let mut reversed = [NULL_BLOCK; N];
         let mut ends = self.free.open(blocks);
-        let mut parts = PrefetchedParts::new(blocks, table.rchunks(READ_AT_ONCE));
+        let mut parts = PrefetchedParts::new(blocks, table.rchunks(N));
         while let Some(part) = parts.next(blocks) {
             let num = reverse(part, &mut reversed);
             self.release_to(blocks, &reversed[..num], &mut ends);

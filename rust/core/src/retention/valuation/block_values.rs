@@ -45,7 +45,7 @@ impl BlockValues {
 
     pub(super) fn runs(self) -> Vec<(Range<usize>, ValueLevel)> {
         let mut runs: Vec<(Range<usize>, ValueLevel)> = Vec::new();
-        for (block, value) in (self.start..).zip(self.values) {
+        for (block, &value) in (self.start..).zip(&self.values) {
             let Some(value) = value else { continue };
             match runs.last_mut() {
                 Some((run, last)) if run.end == block && *last == value => run.end += 1,

@@ -166,7 +166,7 @@ impl BlockMeta {
     /// chance. If no request resumed at the tail although its prefix was used, hits end elsewhere.
     #[inline]
     pub(super) fn has_second_chance(self) -> bool {
-        self.is_protectable() && self.0 & bit::SECOND_CHANCE != 0
+        self.0 & bit::SECOND_CHANCE != 0 && self.is_protectable()
     }
 
     /// Returns bits that rule out a second chance: no block with the same values of these bits has

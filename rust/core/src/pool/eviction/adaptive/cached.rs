@@ -72,7 +72,7 @@ impl Adaptive {
         if class.is_sampleable {
             match run {
                 Some(run) => self.sample_run(blocks, run),
-                None => ids.iter().for_each(|&block| self.sample_one(blocks, block)),
+                None => self.sample_each(blocks, ids),
             }
             self.shadow.flush();
             self.num_cached_in_round += num_cached;
@@ -86,21 +86,32 @@ impl Adaptive {
         let Some(fingerprints) = run.slice(blocks.fingerprints()) else { return };
         let limit = self.shadow.sample_limit();
         let is_sampled = |own: &Fingerprint| own.0 < limit;
-        for (part, first) in fingerprints.chunks(PART).zip((run.bounds().0..).step_by(PART)) {
+        let mut sample_part = |part: &[Fingerprint], first: BlockId| {
+            let sampled = part.iter().zip(first..).filter(|(own, _)| is_sampled(own));
+            sampled.for_each(|(_, block)| self.metas.add_to_sample(block));
+        };
+        let (parts, rest) = fingerprints.as_chunks::<PART>();
+        let mut first = run.bounds().0;
+        for part in parts {
             // Usually no block of a part is sampled. All blocks of a part are compared in parallel.
             if part.iter().fold(false, |any, own| any | is_sampled(own)) {
-                let sampled = part.iter().zip(first..).filter(|(own, _)| is_sampled(own));
-                sampled.for_each(|(_, block)| self.metas.add_to_sample(block));
+                sample_part(part, first);
             }
+            first += PART as BlockId;
         }
+        sample_part(rest, first);
         self.shadow.record_run(Access::Computed, blocks, &self.metas.sampled, run);
     }
 
-    fn sample_one(&mut self, blocks: &Blocks, block: BlockId) {
-        let fingerprint = blocks.fingerprint(block);
-        if fingerprint.0 < self.shadow.sample_limit() && block != NULL_BLOCK {
-            self.metas.add_to_sample(block);
-            self.shadow.record(Access::Computed, fingerprint);
+    /// Samples the newly cached blocks whose fingerprints are below the limit.
+    fn sample_each(&mut self, blocks: &Blocks, ids: &[BlockId]) {
+        let limit = self.shadow.sample_limit();
+        for &block in ids {
+            let fingerprint = blocks.fingerprint(block);
+            if fingerprint.0 < limit && block != NULL_BLOCK {
+                self.metas.add_to_sample(block);
+                self.shadow.record(Access::Computed, fingerprint);
+            }
         }
     }
 

@@ -65,7 +65,9 @@ impl HazardEstimate {
         let average = self.average_hazards();
         let mut of_average = None;
         for (class, indices) in indices.iter_mut().enumerate() {
-            if self.exposed[class].iter().any(|&seen| seen > 0.0) {
+            // The compiler vectorises this loop.
+            let is_seen = self.exposed[class].iter().fold(false, |any, &seen| any | (seen > 0.0));
+            if is_seen {
                 *indices = best_ratios(&self.hazards(class, &average));
             } else if are_all {
                 *indices = *of_average.get_or_insert_with(|| best_ratios(&average));

@@ -16,6 +16,7 @@ mod update;
 
 use super::hazard::{ByClassAndAge, HazardEstimate};
 use super::ranks::{ListId, Ranks};
+use super::sampled::ones;
 use super::scoring::ScoringFunction;
 use super::tuning::{self, AGES, CLASSES};
 pub(super) use access_log::Access;
@@ -166,7 +167,7 @@ impl ShadowCaches {
             return;
         }
         let capacity = num_sampled + (num_empty >> self.num_zeros);
-        for class in (0..CLASSES).filter(|class| self.just_freed >> class & 1 != 0) {
+        for class in ones(u64::from(self.just_freed)) {
             let list = ListId { series: class, age: 0 };
             self.caches.iter_mut().for_each(|cache| cache.ranks.fill(list));
         }
