@@ -117,7 +117,6 @@ impl HitQuery<'_> {
         Ok(self.find_hash(cursors, self.hashes.get(index)?, found))
     }
 
-    #[inline(always)]
     fn find_hash(
         &self,
         cursors: &mut [PrefixCursor],
@@ -183,11 +182,14 @@ impl HitQuery<'_> {
             true => self.read_trie_prefix(limit, found)?,
             false => 0,
         };
-        let after = |(&group, ids): (&GroupId, &Vec<BlockId>)| {
-            PrefixCursor::after(group, ids.last().copied())
-        };
-        let mut cursors: Vec<_> = self.groups.iter().zip(&*found).map(after).collect();
-        self.find_while_cached(&mut cursors, found[0].len()..limit, found)?;
+        let first = found[0].len();
+        if first < limit {
+            let after = |(&group, ids): (&GroupId, &Vec<BlockId>)| {
+                PrefixCursor::after(group, ids.last().copied())
+            };
+            let mut cursors: Vec<_> = self.groups.iter().zip(&*found).map(after).collect();
+            self.find_while_cached(&mut cursors, first..limit, found)?;
+        }
         Ok(num_in_trie)
     }
 }

@@ -193,7 +193,7 @@ impl FixedPoint {
     /// Returns the hit with the blocks of every group. Where every prefix of a hit is a hit, the
     /// blocks are cut to the final length.
     fn into_hit(self, search: &HitSearch<'_>, length: usize) -> PrefixHit {
-        let mut blocks = vec![GroupBlocks::default(); search.groups.len()];
+        let mut blocks: Vec<_> = search.groups.iter().map(|_| GroupBlocks::default()).collect();
         for (group, searched) in search.spec_groups.iter().zip(self.groups) {
             let hit = searched.hit.unwrap_or_default();
             for (&id, mut found) in group.groups.iter().zip(hit.blocks) {

@@ -29,7 +29,7 @@ impl Manager {
                 return Ok(hit);
             }
             Some(memo) if !memo.prefixes.is_empty() => memo.prefixes,
-            _ => vec![CachedPrefix::default(); self.layout.spec_groups.len()],
+            _ => self.layout.spec_groups.iter().map(|_| CachedPrefix::default()).collect(),
         };
         self.look_up_and_remember(request, hashes, chain, max_length, prefixes)
     }
