@@ -142,7 +142,7 @@ struct FixedPoint {
     longest: usize,
 }
 
-/// What is known of the groups of a spec.
+/// The groups of a spec, as far as they were searched.
 #[derive(Default)]
 struct Searched {
     hit: Option<GroupHit>,

@@ -8,7 +8,7 @@ use crate::pool::BlockPool;
 use crate::request::{RequestBlocks, RequestId};
 use crate::retention::ActivePolicy;
 
-/// What a call for one request reads.
+/// The state that a call for one request reads.
 #[derive(Clone, Copy)]
 pub(super) struct RequestReads<'a> {
     pub id: RequestId,
@@ -33,7 +33,7 @@ impl<'a> RequestReads<'a> {
     }
 }
 
-/// What a step of one request changes.
+/// The state that a step of one request changes.
 pub(super) struct RequestContext<'a> {
     pub id: RequestId,
     pub groups: &'a mut [Group],
