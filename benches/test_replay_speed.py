@@ -15,9 +15,9 @@ from kvoxide.lab.replay.input import PRESETS, preset_groups
 from pytest_benchmark.fixture import BenchmarkFixture
 
 POLICIES = {
-    "fifo": Policy(recycle_order="fifo"),
-    "uncached-first": Policy(),
-    "pin": Policy(pin_min_drop_size=16),
+    "fifo": Policy(recycle_order="fifo", retention_interval=None),
+    "uncached-first": Policy(retention_interval=None),
+    "pin": Policy(pin_min_drop_size=16, retention_interval=None),
 }
 MILLION = 1_000_000
 

@@ -237,7 +237,8 @@ class KVCacheConfig:
 @final
 class Policy:
     """The blocks that are kept, and the order in which they are allocated again. The values combine
-    freely. docs/reference/policies.md says where they come from and what they do.
+    freely. The defaults are what vLLM 0.33.0, 0.32.0 and 0.31.0 do without options.
+    docs/reference/policies.md says where the values come from and what they do.
 
     ``retention``: ``"standard"`` means the values below. ``"adaptive"`` needs no other value and
     takes only ``protected_share``. It gives window tails and states a value, and evicts free blocks
@@ -248,10 +249,10 @@ class Policy:
 
     ``reachable_block_mask``: do not cache sliding-window blocks that can never serve a hit.
 
-    ``retention_interval`` (tokens): ``None`` keeps the tail of every aligned boundary of a
-    sliding-window group. ``0`` keeps only the latest prompt boundary that a replay can reach, and
-    shared-prefix boundaries. ``n`` keeps one tail per ``n`` tokens in addition. ``"auto"`` is
-    32,768.
+    ``retention_interval`` (tokens), for groups with windows or states: ``0``, vLLM's default, keeps
+    only the latest prompt boundary that a replay can reach, and shared-prefix boundaries. ``n``
+    keeps one tail per ``n`` tokens in addition. ``None`` keeps the tail of every aligned boundary.
+    ``"auto"`` is 32,768. Adaptive retention has no interval, and the attribute is then ``None``.
 
     ``pin_min_drop_size`` (blocks): ``None`` is off. Otherwise, if a window group drops at least
     this many blocks, the cached blocks of the window are pinned. The end of a request pins every
@@ -269,7 +270,7 @@ class Policy:
         retention: RetentionName = "standard",
         recycle_order: RecycleOrder = "uncached-first",
         reachable_block_mask: bool = True,
-        retention_interval: int | Literal["auto"] | None = None,
+        retention_interval: int | Literal["auto"] | None = 0,
         pin_min_drop_size: int | None = None,
         protected_share: float | None = None,
     ) -> Self: ...
@@ -1031,6 +1032,10 @@ class Trace:
         """Whether every request has its steps, and the servers of each instance ran one after the
         other. See ``follows_schedule`` of :class:`Simulation`."""
     @property
+    def is_closed_loop(self) -> bool:
+        """Whether requests wait for the answers of earlier ones, and all others have an arrival.
+        Only with ``serving`` do they wait."""
+    @property
     def num_resets(self) -> int:
         """Recorded resets of the prefix cache."""
     @property
@@ -1085,8 +1090,10 @@ class Simulation:
     arrive and wait, and there may be several instances, each with its own ``num_blocks`` and
     ``concurrency``. With ``follows_schedule``, requests run in the steps that the trace's servers
     recorded, each in its instance. ``rules`` are the settings that a recorded server's scheduler
-    gave its manager, by the names of the recording's header. Without ``enable_caching``, nothing is
-    hit.
+    gave its manager, by the names of the recording's header. ``release`` are the rules in which
+    releases of vLLM differ, for a release that is chosen: ``drops_flagged_groups``,
+    ``recaches_known_tail``, ``keep_tail_below_boundary`` and ``older_rules``. Without it, the
+    recorded server's release is played, or the newest. Without ``enable_caching``, nothing is hit.
     """
 
     def __new__(
@@ -1103,6 +1110,7 @@ class Simulation:
         serving: Serving | None = None,
         follows_schedule: bool = False,
         rules: Mapping[str, Any] | None = None,
+        release: Mapping[str, Any] | None = None,
         enable_caching: bool = True,
     ) -> Self: ...
     def run(self) -> SimulationResult:

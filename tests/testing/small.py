@@ -9,6 +9,7 @@ from kvoxide import (
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheManager,
+    Policy,
     Request,
 )
 
@@ -28,6 +29,8 @@ def chunked(block_size: int = 4, chunk: int = 8) -> KVCacheGroupSpec:
 
 
 def make_manager(*groups: KVCacheGroupSpec, num_blocks: int = 41, **options: Any) -> KVCacheManager:
+    """Return a small manager. Without a policy it keeps every tail, so that tests can see them."""
+    options.setdefault("policy", Policy(retention_interval=None))
     zeroing = options.pop("needs_kv_cache_zeroing", False)
     config = KVCacheConfig(num_blocks, groups or [full()], needs_kv_cache_zeroing=zeroing)
     return KVCacheManager(config, options.pop("max_model_len", MAX_MODEL_LEN), **options)

@@ -172,6 +172,7 @@ def test_a_step_that_overlaps_another_lasts_from_its_end(folder: Path) -> None:
     ("policy", "variables"),
     [
         ("uncached-first", {}),
+        ("vllm", {settings.INTERVAL_VARIABLE: "0"}),
         ("interval=64", {settings.INTERVAL_VARIABLE: "64"}),
         ("pin=16", {settings.PIN_VARIABLE: "1"}),
         ("adaptive,share=0.25", {settings.POLICY_VARIABLE: "adaptive,share=0.25"}),

@@ -71,3 +71,24 @@ def test_every_kind_is_vllms() -> None:
         assert hasattr(single_type_kv_cache_manager, kind.vllm_manager)
     with pytest.raises(_core.UnsupportedGroupError):
         _core.KVCacheGroupSpec("hisparse_resident", 16)  # type: ignore[arg-type]
+
+
+def test_a_policy_without_arguments_is_what_a_server_does_by_default() -> None:
+    """Compares the two values that vLLM's configuration and its pool decide."""
+    from vllm.config import CacheConfig
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.core.block_pool import BlockPool
+
+    default = _core.Policy()
+    interval = CacheConfig().prefix_cache_retention_interval
+    assert interval == EngineArgs.prefix_cache_retention_interval
+    assert default.retention_interval == interval
+    assert (default.retention, default.pin_min_drop_size) == ("standard", None)
+    pool = BlockPool(num_gpu_blocks=5, enable_caching=True, hash_block_size=16)
+    uncached, cached = pool.get_new_blocks(2)
+    cached._block_hash = b"hash"
+    cached._block_hash_num_tokens = 16
+    pool.free_blocks([cached, uncached])
+    order = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+    assert default.recycle_order == "uncached-first"
+    assert (order[0], order[-1]) == (uncached.block_id, cached.block_id)

@@ -250,7 +250,7 @@ fn check_replay(trace: &Trace) {
     let settings = Settings {
         groups: vec![GroupSpec::full(16), GroupSpec::sliding_window(8, 20)],
         num_blocks: Some(150),
-        policy: Policy { pin_min_drop_size: Some(2), ..Policy::default() },
+        policy: Policy { pin_min_drop_size: Some(2), ..Policy::every_tail() },
         concurrency: 3,
         max_batched_tokens: 64,
         report_from: 0,
@@ -258,6 +258,7 @@ fn check_replay(trace: &Trace) {
         follows_schedule: false,
         enable_caching: true,
         rules: None,
+        release: None,
     };
     let replayed = replay(trace, &settings, &Control::default());
     assert_eq!(replayed.is_ok(), trace.tokens_per_stored_id().is_ok(), "{replayed:?}");

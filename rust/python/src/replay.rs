@@ -37,7 +37,7 @@ impl PySimulation {
     #[new]
     #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, concurrency=256,
         max_batched_tokens=8192, report_from=0, bound=false, serving=None,
-        follows_schedule=false, rules=None, enable_caching=true))]
+        follows_schedule=false, rules=None, release=None, enable_caching=true))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -52,6 +52,7 @@ impl PySimulation {
         serving: Option<PyServing>,
         follows_schedule: bool,
         rules: Option<&Bound<'_, PyAny>>,
+        release: Option<&Bound<'_, PyAny>>,
         enable_caching: bool,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -64,6 +65,7 @@ impl PySimulation {
             has_bound: bound,
             follows_schedule,
             rules: rules.map(pythonize::depythonize).transpose()?,
+            release: release.map(pythonize::depythonize).transpose()?,
             enable_caching,
         };
         let serving = serving.map(|given| given.serving);

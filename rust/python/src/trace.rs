@@ -219,6 +219,11 @@ impl PyTrace {
     }
 
     #[getter]
+    fn is_closed_loop(&self) -> bool {
+        self.trace.is_closed_loop()
+    }
+
+    #[getter]
     fn num_resets(&self) -> usize {
         self.trace.schedules().iter().map(|schedule| schedule.resets().count()).sum()
     }

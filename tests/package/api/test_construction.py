@@ -48,7 +48,7 @@ def test_defaults_of_a_policy() -> None:
     assert policy.retention == "standard"
     assert policy.recycle_order == "uncached-first"
     assert policy.reachable_block_mask
-    assert policy.retention_interval is None
+    assert policy.retention_interval == 0
     assert policy.pin_min_drop_size is None
 
 
@@ -62,6 +62,7 @@ def test_adaptive_retention_has_the_defaults_beside_it() -> None:
     assert (policy.retention, policy.recycle_order) == ("adaptive", "uncached-first")
     assert policy.reachable_block_mask
     assert (policy.retention_interval, policy.pin_min_drop_size) == (None, None)
+    assert policy == Policy(retention="adaptive", retention_interval=None)
     manager = make_manager(full(16), window(16, 64), policy=policy)
     assert manager.policy.retention == "adaptive"
 

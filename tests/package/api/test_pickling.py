@@ -34,6 +34,7 @@ SETTINGS: list[Any] = [
     Policy(),
     Policy(recycle_order="fifo", reachable_block_mask=False, pin_min_drop_size=3),
     Policy(retention_interval="auto"),
+    Policy(retention_interval=None),
     Policy(retention="adaptive", protected_share=0.3),
     Retention(priority=80),
     Retention(priority=0, ttl=1.5),
@@ -74,7 +75,11 @@ def random_trace(seed: int) -> Trace:
 
 
 def replayed(trace: Trace, seed: int, *, is_timed: bool, bound: bool = False) -> SimulationResult:
-    policy = Policy(retention="adaptive") if seed % 2 else Policy(pin_min_drop_size=2)
+    policy = (
+        Policy(retention="adaptive")
+        if seed % 2
+        else Policy(pin_min_drop_size=2, retention_interval=None)
+    )
     serving = Serving(speed=1.0, instances=2, router="session") if is_timed else None
     groups = [KVCacheGroupSpec("full_attention", 16), WINDOW]
     return Simulation(

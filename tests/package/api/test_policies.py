@@ -134,7 +134,9 @@ def test_the_tier_is_off_by_default() -> None:
 
 
 def test_drops_while_decoding_flag_nothing() -> None:
-    manager = make_manager(window(4, 8), policy=Policy(pin_min_drop_size=7))
+    manager = make_manager(
+        window(4, 8), policy=Policy(pin_min_drop_size=7, retention_interval=None)
+    )
     request = make_request(manager, "a", range(64))
     admit(manager, request, chunk=32)  # drops blocks 0 to 5
     assert manager.get_block_ids("a") == ([0] * 6 + list(range(7, 17)),)
@@ -208,7 +210,9 @@ def test_reset_empties_the_tier() -> None:
 def test_a_pinned_prefix_survives_traffic_that_fifo_forgets() -> None:
     hits = {}
     for name, min_drop_size in [("fifo", None), ("pinned", 4)]:
-        policy = Policy(recycle_order="fifo", pin_min_drop_size=min_drop_size)
+        policy = Policy(
+            recycle_order="fifo", pin_min_drop_size=min_drop_size, retention_interval=None
+        )
         manager = make_manager(window(4, 8), num_blocks=41, policy=policy)
         request = make_request(manager, "a", range(100))
         admit(manager, request, chunk=64)

@@ -64,7 +64,7 @@ def test_the_file_holds_everything(tmp_path: Path, trace: str) -> None:
     figure = record["verdicts"][0]["figures"]["hit_share"]
     assert figure["margin"] == pytest.approx(figure["value"] / 0.8 - 1)
     assert {v["router"] for v in record["verdicts"]} == {None, "round-robin", "prefix"}
-    assert {v["policy"] for v in record["verdicts"]} == {"uncached-first", "adaptive"}
+    assert {v["policy"] for v in record["verdicts"]} == {"vllm", "adaptive"}
 
 
 def test_figures_are_those_of_a_replay(tmp_path: Path, trace: str) -> None:
@@ -77,7 +77,7 @@ def test_figures_are_those_of_a_replay(tmp_path: Path, trace: str) -> None:
     (verdict,) = [
         v
         for v in record["verdicts"]
-        if (v["memory"], v["router"], v["policy"]) == (3 * 2**30, "prefix", "uncached-first")
+        if (v["memory"], v["router"], v["policy"]) == (3 * 2**30, "prefix", "vllm")
     ]
     assert verdict["blocks"] == replayed["blocks"]
     assert verdict["figures"]["hit_share"]["value"] == replayed["hit_share"]

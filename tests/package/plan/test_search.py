@@ -22,7 +22,7 @@ from tests.testing.traces import prompt
 
 POOLS = [(blocks * 2**20, blocks) for blocks in (70, 140, 280, 2000, 4000)]
 ROUTERS = [(name, parse_router(name)) for name in ("round-robin", "prefix", "scored")]
-POLICIES = [parse_policy(text) for text in ("uncached-first", "fifo", "pin", "adaptive")]
+POLICIES = [parse_policy(text) for text in ("vllm", "fifo", "pin", "adaptive")]
 FULL = TimeOptions("full", None, None, None)
 
 
@@ -75,7 +75,7 @@ def test_candidates_come_by_gpus_and_then_by_memory() -> None:
     assert [c.cost for c in options] == sorted(c.cost for c in options)
     assert {(c.instances, c.gpus) for c in options} == {(1, 2), (2, 4)}
     assert {c.router for c in options if c.instances == 1} == {"-"}
-    assert options[0].title == "1 instance, 0.07 GiB on each GPU, uncached-first"
+    assert options[0].title == "1 instance, 0.07 GiB on each GPU, vllm"
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -54,7 +54,7 @@ def test_a_bound_has_no_pool_to_tell_of(tmp_path: Path, pages: str) -> None:
     record = replay_json(tmp_path, pages, *options(POOL_OF_3))
     pool, bound, unlimited = record["results"]
     assert list(bound) == list(pool) == list(unlimited)
-    assert bound["schedule_of"] == "uncached-first"
+    assert bound["schedule_of"] == "vllm"
     assert bound["hit_share"] == 11 * 16 / (20 * 17)
     assert (bound["requests"], bound["prompt_tokens"]) == (20, 20 * 17)
     nothing = {name for name, value in unlimited.items() if value is None}
@@ -66,7 +66,7 @@ def test_a_bound_has_no_pool_to_tell_of(tmp_path: Path, pages: str) -> None:
 def test_the_table_has_the_line_only_if_it_is_asked_for(pages: str) -> None:
     with_bound = succeed("replay", pages, *options(POOL_OF_3)).output
     words = [row.split()[0] for row in with_bound.splitlines() if row.strip()]
-    names = ["uncached-first", "clairvoyant", "unlimited"]
+    names = ["vllm", "clairvoyant", "unlimited"]
     assert [word for word in words if word in names] == names
     assert "2 runs in" in with_bound
     assert "clairvoyant" not in succeed("replay", pages, *options(POOL_OF_3)[:-1]).output

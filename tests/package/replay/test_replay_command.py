@@ -74,8 +74,8 @@ def test_a_request_that_can_never_fit_is_rejected(tmp_path: Path) -> None:
     assert "rejected" in result.output
     hits = {(r["policy"], r["index"]): r["hit_tokens"] for r in map(json.loads, lines.open())}
     assert hits == {
-        ("uncached-first", 0): None,
-        ("uncached-first", 1): 0,
+        ("vllm", 0): None,
+        ("vllm", 1): 0,
         ("unlimited", 0): 0,
         ("unlimited", 1): 0,
     }
@@ -137,7 +137,7 @@ def test_the_json_file_holds_everything(tmp_path: Path, twice: str) -> None:
         ],
         "hit_tokens": 16,
         "blocks": [50000],
-        "policies": ["uncached-first"],
+        "policies": ["vllm"],
         "left_out": [],
         "concurrency": 256,
         "max_batched_tokens": 8192,
@@ -189,15 +189,15 @@ def test_per_request_lines(tmp_path: Path, twice: str) -> None:
     succeed("replay", twice, "--blocks", "100,200", "--concurrency", "1", "--per-request", path)
     records = [json.loads(text) for text in path.open()]
     assert [(r["policy"], r["blocks"], r["index"], r["hit_tokens"]) for r in records] == [
-        ("uncached-first", 100, 0, 0),
-        ("uncached-first", 100, 1, 992),
-        ("uncached-first", 200, 0, 0),
-        ("uncached-first", 200, 1, 992),
+        ("vllm", 100, 0, 0),
+        ("vllm", 100, 1, 992),
+        ("vllm", 200, 0, 0),
+        ("vllm", 200, 1, 992),
         ("unlimited", None, 0, 0),
         ("unlimited", None, 1, 992),
     ]
     assert records[0] == {
-        "policy": "uncached-first",
+        "policy": "vllm",
         "blocks": 100,
         "index": 0,
         "prompt_tokens": 1000,

@@ -100,8 +100,8 @@ def _scaled_down(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "key", "policies"),
     [
-        ("prefixes", "prefixes", ["fifo", "uncached-first", "interval=8192", "pin"]),
-        ("long-contexts", "percent", ["fifo", "uncached-first", "interval=0", "interval=32768"]),
+        ("prefixes", "prefixes", ["vllm", "fifo", "uncached-first", "interval=8192", "pin"]),
+        ("long-contexts", "percent", ["vllm", "fifo", "uncached-first", "interval=32768"]),
     ],
 )
 def test_the_command_prints_and_writes(

@@ -105,6 +105,27 @@ def test_turns_arrive_after_the_answers_before_them(tmp_path: Path) -> None:
     assert second["arrival"] == pytest.approx(61.0)
 
 
+def test_turns_that_wait_for_answers_are_played_in_a_closed_loop(tmp_path: Path) -> None:
+    turns = [
+        {**ROW, "session_id": "a", "timestamp": 0, "output_length": 100},
+        {**ROW, "session_id": "a", "delay": 60_000},
+    ]
+    path = write_trace(tmp_path / "trace", lines(turns))
+    result = succeed("replay", path)
+    assert "it is played with --arrivals trace; --arrivals full plays it without" in result.stderr
+    closed, timed, full = (
+        replay_json(tmp_path, path, *options)["results"][0]["serving"]
+        for options in ([], ["--arrivals", "trace"], ["--arrivals", "full"])
+    )
+    assert closed == timed
+    assert closed["makespan"] > 60
+    assert full is None
+    # Without a time of the first request, only the order of requests is known.
+    path = write_trace(tmp_path / "other", lines([{**turns[0], "timestamp": None}, turns[1]]))
+    assert not read_trace(path).trace.is_closed_loop
+    assert "--arrivals trace" not in succeed("replay", path).stderr
+
+
 def played(tmp_path: Path, path: str, *options: str) -> list[dict[str, float]]:
     """The requests of a trace as they were played at its times, with steps of 10 ms."""
     rows = tmp_path / "rows.jsonl"

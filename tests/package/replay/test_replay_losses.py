@@ -12,7 +12,7 @@ from kvoxide.lab.replay.results.outcome_records import LOSSES, RETENTION_COLUMNS
 
 from tests.testing.traces import line, prompt, replay_json, succeed, write_trace
 
-POLICIES = ("fifo", "uncached-first", "interval=0", "pin", "adaptive")
+POLICIES = ("vllm", "fifo", "uncached-first", "pin", "adaptive")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,6 @@ def play(
 def test_hits_and_why_the_rest_was_not_hit_are_all_prompt_tokens(
     sample: Trace, preset: str, blocks: int, policy: str
 ) -> None:
-    if (preset, policy) == ("llama", "interval=0"):
-        pytest.skip("an interval is refused where no group has a window")
     result = play(sample, preset_groups(preset).specs, blocks, parse_policy(policy).policy)
     assert result.evictions > 0
     assert result.hit_tokens + sum(result.loss_tokens) == result.prompt_tokens
@@ -42,7 +40,7 @@ def test_hits_and_why_the_rest_was_not_hit_are_all_prompt_tokens(
     assert result.loss_tokens[0] > 0
     assert (result.loss_tokens[1] > 0) == (preset == "gpt-oss")
     if policy != "adaptive":
-        assert (result.loss_tokens[2] > 0) == (policy == "interval=0")
+        assert (result.loss_tokens[2] > 0) == ((preset, policy) == ("gpt-oss", "vllm"))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -105,7 +103,7 @@ def test_the_table_and_the_files_tell_why(tmp_path: Path, scan: str) -> None:
     # Each prompt once for the first time, and 16 tokens of each that no hit covers.
     assert shares[1:] == pytest.approx([6 * 304 / (9 * 320) - shares[0], 0, 0, 1056 / 2880])
     rows = [text.split() for text in output.splitlines()]
-    row = next(row for row in rows if row[:1] == ["uncached-first"])
+    row = next(row for row in rows if row[:1] == ["vllm"])
     assert [f"{share:.2%}" for share in shares] == row[5:10]
     assert unlimited["evicted_full_share"] == 0
     lines = [json.loads(text) for text in path.open()]

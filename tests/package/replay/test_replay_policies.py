@@ -1,8 +1,18 @@
 """Retention policies written as text."""
 
+import random
+from typing import Any
+
 import pytest
-from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
-from kvoxide.lab.replay.input import check_names_differ, parse_policy
+from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy, Simulation, Trace
+from kvoxide.lab.replay.input import (
+    DEFAULT_POLICY,
+    check_names_differ,
+    parse_policy,
+    preset_groups,
+)
+from kvoxide.lab.replay.run import Run, SharedTrace, Workload
+from kvoxide.vllm.environment.releases import RELEASES
 
 Shown = tuple[str, int | None, int | None]
 
@@ -10,6 +20,7 @@ Shown = tuple[str, int | None, int | None]
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("vllm", ("uncached-first", 0, None)),
         ("fifo", ("fifo", None, None)),
         ("uncached-first", ("uncached-first", None, None)),
         ("interval=0", ("uncached-first", 0, None)),
@@ -26,6 +37,47 @@ def test_policies_are_read_and_keep_their_spelling(text: str, expected: Shown) -
     assert named.name == text
     values = policy.recycle_order, policy.retention_interval, policy.pin_min_drop_size
     assert values == expected
+
+
+def test_the_default_policy_is_what_a_policy_without_arguments_does() -> None:
+    assert parse_policy(DEFAULT_POLICY).policy == Policy()
+    assert parse_policy(DEFAULT_POLICY).release is None
+
+
+@pytest.mark.parametrize("version", ["0.33.0", "0.32.0", "0.31.0"])
+def test_a_release_changes_the_rules_of_the_manager_and_not_the_policy(version: str) -> None:
+    named = parse_policy(f"vllm={version}")
+    assert (named.name, named.policy) == (f"vllm={version}", Policy())
+    assert named.release is not None
+    assert named.release.version == version
+
+
+def test_a_release_is_played_by_its_rules() -> None:
+    """In 0.32.0, a state that is cached at the end of a prompt is cached there once more."""
+    rng = random.Random(1)
+    prompts = [(rng.randrange(6), rng.randrange(100, 6000)) for _ in range(80)]
+    hits = {}
+    for version in ("0.33.0", "0.32.0"):
+        trace = Trace()
+        for first, length in prompts:
+            trace.push_prompt(range(100_000 * first, 100_000 * first + length), 40)
+        workload = Workload(SharedTrace.of(trace), preset_groups("qwen3-next").specs, 4, 2000)
+        run = Run(workload, parse_policy(f"vllm={version}"), 60)
+        hits[version] = run.simulation(trace).run().hit_tokens
+    assert hits["0.33.0"] != hits["0.32.0"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"older_rules": []},
+        {**RELEASES["0.32.0"].manager_rules, "older_rules": ["none_of_them"]},
+        {**RELEASES["0.32.0"].manager_rules, "num_blocks": 7},
+    ],
+)
+def test_rules_of_a_release_are_complete_and_known(rules: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match=r"missing field|unknown variant|unknown field"):
+        Simulation(Trace(), preset_groups("llama").specs, 100, release=rules)
 
 
 @pytest.mark.parametrize("text", ["adaptive,share=0.5", "share=0.5, adaptive"])

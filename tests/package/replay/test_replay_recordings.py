@@ -30,6 +30,7 @@ HEADER: dict[str, Any] = {
         {"kind": "full_attention", "block_size": 16, "cached": True},
         {"kind": "sliding_window", "block_size": 16, "cached": True, "sliding_window": 32},
     ],
+    "policy": "uncached-first",
 }
 
 
@@ -75,16 +76,19 @@ def test_a_folder_is_played_on_what_its_server_had(tmp_path: Path) -> None:
     assert (settings["groups"], settings["blocks"], settings["concurrency"]) == ("full:32", [90], 7)
 
 
-def test_the_policy_is_that_of_the_server(tmp_path: Path) -> None:
-    write(tmp_path / "r", 0, *TURNS, policy="interval=0")
+@pytest.mark.parametrize("policy", ["vllm", "interval=0", None])
+def test_the_policy_is_that_of_the_server(tmp_path: Path, policy: str | None) -> None:
+    write(tmp_path / "r", 0, *TURNS, policy=policy)
     record = replay_json(tmp_path, str(tmp_path / "r"))
-    assert record["settings"]["policies"] == ["interval=0"]
+    assert record["settings"]["policies"] == [policy or "vllm"]
     # The answer to the first turn is after the last tail that is kept.
     assert record["results"][0]["hit_tokens"] == 16
     given = replay_json(tmp_path, str(tmp_path / "r"), "--policy", "fifo")
     assert given["settings"]["policies"] == ["fifo"]
     other = replay_json(tmp_path, str(tmp_path / "r"), "--groups", "full:32")
-    assert other["settings"]["policies"] == ["uncached-first"]
+    assert other["settings"]["policies"] == ["vllm"]
+    every_tail = ("--policy", "uncached-first", "--arrivals", "trace")
+    assert replay_json(tmp_path, str(tmp_path / "r"), *every_tail)["results"][0]["hit_tokens"] == 64
 
 
 def test_a_recording_has_a_page(tmp_path: Path) -> None:

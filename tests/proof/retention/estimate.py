@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvoxide.lab.replay.input import DEFAULT_POLICY, preset_groups
+from kvoxide.lab.replay.input import DEFAULT_POLICY, EVERY_TAIL, preset_groups
 
 from .cells import PERCENTS, PRESETS, Half, chosen, has_room, pool_size
 from .judge import ADAPTIVE, play, unlimited_blocks
@@ -43,7 +43,7 @@ def _estimates(preset: str) -> Iterator[Estimate]:
         recorded = traffic.workload.recorded(traffic.seed)
         trace = recorded.trace()
         room = unlimited_blocks(groups, recorded.request_lengths())
-        unlimited = play(trace, groups, DEFAULT_POLICY, room)
+        unlimited = play(trace, groups, EVERY_TAIL, room)
         for percent in PERCENTS:
             blocks = pool_size(unlimited.cached_blocks, percent)
             if has_room(blocks, unlimited.peak_used_blocks):

@@ -9,14 +9,21 @@ from functools import cached_property
 from typing import Final
 
 from kvoxide._core import Policy, Serving, Simulation, SimulationResult, StepTime, Trace
-from kvoxide.lab.replay.input import DEFAULT_POLICY, UNLIMITED, Groups, parse_policy, preset_groups
+from kvoxide.lab.replay.input import (
+    DEFAULT_POLICY,
+    EVERY_TAIL,
+    UNLIMITED,
+    Groups,
+    parse_policy,
+    preset_groups,
+)
 
 from .cells import PERCENTS, Traffics, Whole, has_room, pool_size
 from .known import KnownResults, Played, build_digest
 from .traffic import Recorded
 
 ADAPTIVE: Final = "adaptive"
-POLICIES: Final = (DEFAULT_POLICY, "pin", "interval=8192", "interval=0", ADAPTIVE)
+POLICIES: Final = (DEFAULT_POLICY, EVERY_TAIL, "pin", "interval=8192", ADAPTIVE)
 CONCURRENCY: Final = 64
 MAX_BATCHED_TOKENS: Final = 8192
 # 12 ms to the next token: the generators assume this time before a user continues.
@@ -124,9 +131,9 @@ class _Traffic:
         return self._num_distinct_tokens // max(group.block_size for group in groups.specs)
 
     def unlimited(self, groups: Groups) -> Played:
-        """Return the result of the default policy in a pool that holds every block of every
+        """Return the result with every tail kept, in a pool that holds every block of every
         request."""
-        return self.run(groups, DEFAULT_POLICY, unlimited_blocks(groups, self._lengths))
+        return self.run(groups, EVERY_TAIL, unlimited_blocks(groups, self._lengths))
 
     def bound(self, groups: Groups, blocks: int) -> float:
         """Return what a policy that knows the future could hit, in %, under the default's

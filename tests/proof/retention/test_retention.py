@@ -119,9 +119,9 @@ def test_no_seed_of_a_workload_is_in_both_halves() -> None:
 
 def test_adaptive_keeps_a_part_of_a_scan(tmp_path: Path) -> None:
     (cell,) = judged(tmp_path, "llama", small(small_scan), percents=[50])
-    assert cell.shares["uncached-first"] < 5
+    assert cell.shares["vllm"] < 5
     assert gain(cell) > 10
-    assert set(cell.shares) == {"uncached-first", "adaptive", "unlimited"}
+    assert set(cell.shares) == {"vllm", "adaptive", "unlimited"}
 
 
 def test_adaptive_is_above_every_other_policy_on_chats_with_windows(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_planted_loss_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         judge_module,
         "_policy",
-        lambda name, groups: real("interval=0" if name == "adaptive" else name, groups),
+        lambda name, groups: real("vllm" if name == "adaptive" else name, groups),
     )
     planted = judged(tmp_path / "planted", "gpt-oss", small(small_scan), percents=[90])
     assert Summary.of(planted).num_lost == 1
@@ -200,18 +200,18 @@ def test_a_fall_is_from_any_smaller_pool() -> None:
     curve = [cell(blocks, share) for blocks, share in ((10, 50.0), (20, 49.7), (30, 49.4))]
     ((smaller, larger, fall),) = falls(curve, "adaptive")
     assert (smaller, larger, round(fall, 6)) == (curve[0], curve[2], 0.6)
-    assert not falls(curve, "uncached-first")
+    assert not falls(curve, "vllm")
     lines = list(sweep_lines(curve))
     assert "adaptive falls by 0.60 from 10 to 30 blocks" in lines
 
 
 def test_a_pool_is_ample_where_the_default_is_near_unlimited() -> None:
     near = cell(10, 50.0)
-    shares = {"uncached-first": 60.0, "unlimited": 60.9}
+    shares = {"vllm": 60.0, "unlimited": 60.9}
     assert is_ample(replace(near, shares=near.shares | shares))
     assert not is_ample(replace(near, shares=near.shares | shares | {"unlimited": 61.1}))
 
 
 def cell(blocks: int, share: float) -> Cell:
-    shares = {"uncached-first": 40.0, "adaptive": share, "unlimited": 90.0}
+    shares = {"vllm": 40.0, "adaptive": share, "unlimited": 90.0}
     return Cell("chat", 1, "tuning", "llama", blocks, blocks, shares, {}, False)

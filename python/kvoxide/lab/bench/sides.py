@@ -136,6 +136,8 @@ class StandaloneSide(Side):
             log_stats=True,
             enable_kv_cache_events=self.enable_kv_cache_events,
             dcp_world_size=self.layout.dcp_world_size,
+            # As in the KVCacheConfig of the other sides, every tail is kept.
+            policy=_core.Policy(retention_interval=None),
         )
 
     def new_request(self, request_id: str, prompt: Prompt) -> Any:

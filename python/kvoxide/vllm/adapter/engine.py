@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvoxide._core import KVCacheConfig, KVCacheGroupSpec, Policy, group_kinds
+from kvoxide._core import KVCacheConfig, Policy
 from kvoxide._core_vllm import VllmManager
 from kvoxide.vllm.adapter.arguments import max_in_flight_tokens
 from kvoxide.vllm.environment import Release
@@ -51,7 +51,7 @@ def make_engine(
         watermark=arguments["watermark"],
         policy=Policy(
             retention=retention,
-            retention_interval=_with_effect(retention_interval, config.kv_cache_groups),
+            retention_interval=retention_interval,
             pin_min_drop_size=pin_min_drop_size,
             protected_share=protected_share,
         ),
@@ -63,10 +63,3 @@ def make_engine(
         num_tokens=num_tokens,
         check_every=check_every,
     )
-
-
-def _with_effect(interval: int | None, groups: Sequence[KVCacheGroupSpec]) -> int | None:
-    """An interval of 0 has no effect without a sliding window or states, and vLLM accepts it."""
-    sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
-    has_effect = any(group.kind in sparse for group in groups)
-    return None if interval == 0 and not has_effect else interval

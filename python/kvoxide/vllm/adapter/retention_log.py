@@ -1,5 +1,5 @@
 """Logs the figures of adaptive retention each minute, and warns after an hour of fewer hits than
-vLLM's order with every tail kept would have had."""
+vLLM's default would have had."""
 
 from collections import deque
 from collections.abc import Callable

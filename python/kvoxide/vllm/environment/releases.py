@@ -1,7 +1,7 @@
 """The vLLM releases that the adapter was written for, and what differs between them."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,16 @@ class Release:
     has_sync_loads: bool
     """The offloading connector may load within a step, for which it locks its manager, and notes
     the blocks of allocations without a load too."""
+
+    @property
+    def manager_rules(self) -> dict[str, Any]:
+        """Return the rules of a manager in which releases differ, by the names of a recording."""
+        return {
+            "drops_flagged_groups": self.drops_flagged_groups,
+            "recaches_known_tail": self.recaches_known_tail,
+            "older_rules": list(self.older_rules),
+            "keep_tail_below_boundary": self.keeps_block_below_junction,
+        }
 
 
 RELEASES: Final = {

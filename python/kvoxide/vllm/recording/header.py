@@ -65,20 +65,17 @@ def _rules(scheduler: Any) -> dict[str, Any] | None:
         release = recognise().release
         config, cache = scheduler.vllm_config, scheduler.cache_config
         return {
+            **release.manager_rules,
             "max_model_len": scheduler.max_model_len,
             "scheduler_block_size": scheduler.block_size,
             "hash_block_size": scheduler.hash_block_size,
             "max_in_flight_tokens": config.max_in_flight_tokens,
             "use_eagle": bool(scheduler.use_eagle_block_drop),
-            "drops_flagged_groups": release.drops_flagged_groups,
             "dcp_world_size": scheduler.dcp_world_size,
             "num_hash_lookahead_tokens": getattr(scheduler, "num_hash_lookahead_tokens", 0),
             "shared_prefix_checkpoint": bool(cache.enable_mamba_shared_prefix_checkpoint),
-            "recaches_known_tail": release.recaches_known_tail,
-            "older_rules": list(release.older_rules),
             "num_prefill_lookahead": scheduler.num_prefill_lookahead,
             "watermark": scheduler.scheduler_config.watermark,
-            "keep_tail_below_boundary": release.keeps_block_below_junction,
             "num_blocks": scheduler.kv_cache_config.num_blocks,
             "prefix_replay_tokens": getattr(scheduler, "prefix_replay_tokens", 0),
             "num_spec_tokens": scheduler.num_spec_tokens,
@@ -124,8 +121,11 @@ def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:
     interval = ours.retention_interval
     if interval is None:
         interval = getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None)
-    named = {"interval": interval, "pin": ours.pin_min_drop_size}
+    pin = ours.pin_min_drop_size
     if not any(group["kind"] in sparse for group in groups):
-        del named["interval"]
+        return "vllm" if pin is None else f"pin={pin}"
+    if interval == 0 and pin is None:
+        return "vllm"
+    named = {"interval": interval, "pin": pin}
     parts = [f"{name}={value}" for name, value in named.items() if value is not None]
     return ",".join(parts) or "uncached-first"

@@ -97,7 +97,7 @@ fn config(layout: &str) -> Option<ManagerConfig> {
     let window = GroupSpec::sliding_window;
     let (layout, policy) = match layout.strip_suffix("-adaptive") {
         Some(layout) => (layout, Policy::adaptive()),
-        None => (layout, Policy::default()),
+        None => (layout, Policy::every_tail()),
     };
     let (groups, num_blocks) = match layout {
         "full" => (vec![GroupSpec::full(16)], 8_700),

@@ -159,17 +159,20 @@ fn check_request(
 }
 
 /// Checks invariant 7: a table has no more cached blocks than blocks, unless it was written
-/// directly.
+/// directly. A part of its prompt without tails ends after it starts.
 fn check_num_cached(
     manager: &Manager,
     id: RequestId,
     group: &Group,
-    HeldBlocks { blocks, num_cached_blocks }: &HeldBlocks,
+    HeldBlocks { blocks, num_cached_blocks, without_tail }: &HeldBlocks,
 ) -> Result<(), String> {
     let cached = num_cached_blocks.unwrap_or(0);
     ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {
         let (len, group) = (blocks.len(), group.id);
         format!("request {id} has {cached} of {len} blocks cached in group {group}")
+    })?;
+    ensure(without_tail.start <= without_tail.end, || {
+        format!("request {id} has {without_tail:?} in group {}", group.id)
     })
 }
 
@@ -225,7 +228,7 @@ mod tests {
     /// Returns a manager with two requests. The first request has two full blocks and one that it
     /// writes to. The second request has ended, and its blocks are pinned.
     fn manager() -> Manager {
-        let policy = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
+        let policy = Policy { pin_min_drop_size: Some(1), ..Policy::every_tail() };
         let config =
             ManagerConfig { policy, ..ManagerConfig::new(11, vec![GroupSpec::full(4)], 40) };
         let mut manager = Manager::new(config).expect("a configuration that can work");

@@ -8,7 +8,7 @@ use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::error::Result;
 use crate::pool::{
     BlockPool, Event, EvictionHints, FullBlocks, NO_SEGMENT, PrefixIndex, SegmentId, StoredEvent,
-    ValueLevel,
+    ValueLevel, WithoutTail,
 };
 use crate::request::{GroupBlocks, GroupHashes, HashSource, RequestView};
 use crate::retention::{ActivePolicy, RetentionMask};
@@ -92,7 +92,10 @@ fn cache_filled(
 ) {
     let num_queued = context.pool.num_queued_blocks();
     let mask = retention.mask_in_pool(data.id, request, range, num_queued);
-    let target = GroupCaching { data, retention, request }.target(&context.held.blocks);
+    let target = CacheTarget {
+        without_tail: context.held.without_tail,
+        ..GroupCaching { data, retention, request }.target(&context.held.blocks)
+    };
     target.cache_full_blocks(context.pool, range.0, range.1, mask);
 }
 
@@ -111,6 +114,8 @@ pub struct CacheTarget<'a> {
     pub blocks: &'a GroupBlocks,
     /// Whether the blocks enter the prefix trie.
     pub is_in_trie: bool,
+    /// The part of the prompt that vLLM's default policy could not hit.
+    pub without_tail: WithoutTail,
 }
 
 impl<'a> CacheTarget<'a> {
@@ -128,6 +133,7 @@ impl<'a> CacheTarget<'a> {
             hash_block_size,
             blocks,
             is_in_trie: data.is_prefix_closed && request.hashes.is_chain(),
+            without_tail: WithoutTail::default(),
         }
     }
 }
@@ -190,7 +196,11 @@ impl CacheTarget<'_> {
             segment: self.open_segment(pool, first),
             ..self.full_blocks(first, blocks)
         };
-        let hints = EvictionHints { value, num_prompt_tokens: self.request.num_prompt_tokens };
+        let hints = EvictionHints {
+            value,
+            num_prompt_tokens: self.request.num_prompt_tokens,
+            without_tail: self.without_tail,
+        };
         let mut all_serve = true;
         for batch in whole.batches(PrefixIndex::BATCH) {
             all_serve &= pool.cache_batch(&batch, hints);

@@ -29,6 +29,7 @@ impl Layout {
         let hash_block_size = hash_block_size(config, &groups, scheduler_block_size)?;
         let is_sparse = groups.iter().any(|group| group.is_sparse);
         config.policy.validate(is_sparse, scheduler_block_size)?;
+        let policy = config.policy.clone().in_effect(is_sparse);
         let num_reprefillable_tokens = num_reprefillable_tokens(config, scheduler_block_size)?;
 
         let has_partial_hits = has_partial_hits(config, &groups, hash_block_size);
@@ -47,8 +48,8 @@ impl Layout {
                 && num_reprefillable_tokens == 0,
             recaches_known_tail: config.recaches_known_tail,
             older: config.older_rules,
-            masks_unreachable: config.policy.reachable_block_mask,
-            retention_interval: config.policy.retention_interval,
+            masks_unreachable: policy.reachable_block_mask,
+            retention_interval: policy.retention_interval,
             any_drops_eagle_block: groups.iter().any(|group| group.drops_eagle_block),
             keeps_tail_below_boundary: config.keep_tail_below_boundary,
             is_hybrid: groups.len() > 1,
@@ -62,7 +63,7 @@ impl Layout {
         };
         drop_together(&mut groups, &spec_groups);
         let shapes = [before, tail_shapes(&groups)];
-        let retention = ActivePolicy::new(config.policy.clone(), rules, shapes);
+        let retention = ActivePolicy::new(policy, rules, shapes);
         let layout = Self {
             spec_groups,
             hit_alignment: if is_fine_grained { hash_block_size } else { scheduler_block_size },

@@ -27,7 +27,6 @@ pub use blocks::{
     Blocks, FullBlocks, KeyLayout, MAX_REFERENCES, NO_SEGMENT, Part, Parts, SegmentId,
 };
 pub use event::{Event, EventLog, StoredEvent};
-pub use eviction::EvictionHints;
 pub(crate) use eviction::adaptive::tuning;
 pub use eviction::adaptive::{
     Adaptive, AdaptiveConfig, BlockClass, BlockMeta, Nearness, Release, SampleCounts,
@@ -37,6 +36,7 @@ pub use eviction::by_hand::ByHand;
 pub use eviction::policy::EvictionPolicy;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
+pub use eviction::{EvictionHints, WithoutTail};
 pub use index::{AliasKeys, PrefixIndex, RemovalLog};
 pub(crate) use index::{LogPosition, PrefixCursor, TriePath};
 pub use observation::Observation;

@@ -2,6 +2,7 @@
 
 use super::table::GroupBlocks;
 use crate::block::BlockId;
+use crate::pool::WithoutTail;
 
 /// The blocks of a request in one group.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +12,9 @@ pub struct HeldBlocks {
     /// The number of leading blocks that are cached or will never be. `None` until the request has
     /// attached a hit or cached a block in the group.
     pub num_cached_blocks: Option<usize>,
+    /// The part of the prompt that vLLM's default policy could not hit. Adaptive retention
+    /// estimates it in the group of full attention.
+    pub without_tail: WithoutTail,
 }
 
 /// The blocks of a request in all groups.

@@ -15,6 +15,7 @@
 //! uses these values to decide which free block is evicted first. This module is listed after
 //! `group` because groups ask for their masks. Of a group, it knows only the [`TailShape`].
 
+mod default_reach;
 mod estimate;
 mod valuation;
 
@@ -35,7 +36,9 @@ pub(crate) use rules::CacheRules;
 pub(crate) use shape::TailShape;
 pub(crate) use valuation::Admission;
 
-use valuation::Valuation;
+use default_reach::DefaultReach;
+use shape::AllTails;
+use valuation::{SharedPrefix, Valuation};
 
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
@@ -49,6 +52,7 @@ pub(crate) struct ActivePolicy {
     rules: CacheRules,
     /// The shape of each group.
     shapes: Vec<TailShape>,
+    tails: AllTails,
     /// Determines the values of blocks under adaptive retention.
     valuation: Option<Valuation>,
     watches_windows: bool,
@@ -66,7 +70,8 @@ impl ActivePolicy {
         let is_adaptive = policy.retention == Retention::Adaptive;
         let valuation = is_adaptive.then(|| Valuation::new(&before, rules.tail_alignment));
         let watches_windows = is_adaptive || policy.pin_min_drop_size.is_some();
-        Self { policy, rules, shapes, valuation, watches_windows }
+        let tails = AllTails::of(&shapes);
+        Self { policy, rules, shapes, tails, valuation, watches_windows }
     }
 
     /// Returns the rules that decide which blocks are cached.
@@ -81,10 +86,6 @@ impl ActivePolicy {
         self.valuation.as_ref()?;
         Some(AdaptiveConfig {
             classes: shape::block_classes(&self.shapes),
-            dense_tails_per_block: shape::dense_tails_per_block(
-                &self.shapes,
-                self.rules.tail_alignment,
-            ),
             max_high_priority: self.policy.protected_share.of(num_blocks.saturating_sub(1)),
         })
     }
@@ -95,6 +96,7 @@ impl ActivePolicy {
     pub(crate) fn set_policy(&mut self, policy: Policy) -> Result<()> {
         let is_sparse = self.shapes.iter().any(|shape| shape.is_sparse);
         policy.validate(is_sparse, self.rules.scheduler_block_size)?;
+        let policy = policy.in_effect(is_sparse);
         self.rules.retention_interval = policy.retention_interval;
         self.policy = policy;
         Ok(())
@@ -166,12 +168,20 @@ impl ActivePolicy {
     #[inline(never)]
     pub(crate) fn admitted(
         &mut self,
-        pool: &BlockPool,
+        pool: &mut BlockPool,
         held: &mut RequestBlocks,
         admission: &Admission<'_>,
     ) {
         let Some(valuation) = &mut self.valuation else { return };
-        valuation.note_resume(&self.shapes, pool, admission);
+        if let Some(full) = pool.adaptive().and_then(|adaptive| adaptive.full_group) {
+            let full = &self.shapes[usize::from(full)];
+            let alignment = self.rules.tail_alignment;
+            let prefix = SharedPrefix::of(full, alignment, pool, admission);
+            valuation.note_resume(pool, &prefix, admission.request);
+            let tails = self.tails;
+            let reach = DefaultReach { tails, full, alignment, prefix: &prefix };
+            held.groups[usize::from(full.group)].without_tail = reach.note(pool, admission);
+        }
         let tails = held.tails.get_or_insert_default();
         tails.num_prompt_tokens = admission.request.num_prompt_tokens;
         tails.num_hit_tokens = admission.num_computed_tokens;

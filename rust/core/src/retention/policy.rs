@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use crate::pool::RecycleOrder;
 
 /// The retention policy of a manager. With [`Retention::Standard`], its mechanisms can be combined
-/// freely. They are known from vLLM and other projects.
+/// freely. They are known from vLLM and other projects. The default is what every supported release
+/// of vLLM does by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Whether the following fields decide, or adaptive retention.
@@ -14,7 +15,7 @@ pub struct Policy {
     /// Whether sliding-window blocks that can never serve a hit stay uncached (vLLM PR 42258).
     pub reachable_block_mask: bool,
     /// Tokens between the boundaries whose sliding-window tail is cached (vLLM PR 43447). `None`
-    /// means every aligned boundary. 0 means only replay and shared-prefix boundaries.
+    /// means every aligned boundary. 0, the default, means only replay and shared-prefix boundaries.
     pub retention_interval: Option<usize>,
     /// The number of blocks that must leave a window at once so that the window is pinned (vLLM PR
     /// 40676). `None` pins nothing.
@@ -74,7 +75,7 @@ impl Default for Policy {
             retention: Retention::default(),
             recycle_order: RecycleOrder::default(),
             reachable_block_mask: true,
-            retention_interval: None,
+            retention_interval: Some(0),
             pin_min_drop_size: None,
             protected_share: ProtectedShare::default(),
         }
@@ -84,7 +85,12 @@ impl Default for Policy {
 impl Policy {
     /// Returns adaptive retention, which needs no other option.
     pub fn adaptive() -> Self {
-        Self { retention: Retention::Adaptive, ..Self::default() }
+        Self { retention: Retention::Adaptive, ..Self::every_tail() }
+    }
+
+    /// Returns vLLM's default policy, but with the tail at every aligned boundary cached.
+    pub fn every_tail() -> Self {
+        Self { retention_interval: None, ..Self::default() }
     }
 
     /// The retention interval with the name `auto`, in tokens (vllm-ascend PR 9684).
@@ -132,19 +138,28 @@ impl Policy {
         Ok(())
     }
 
-    /// Checks the policy for a model. `has_sliding_window` is true if a group has a sliding window.
-    /// The scheduler block size is in tokens.
+    /// Returns the policy that is in effect for a model: without a sliding window or states, every
+    /// block is cached. `has_sliding_window` is true if a group has a sliding window or states.
+    pub(crate) fn in_effect(self, has_sliding_window: bool) -> Self {
+        let retention_interval = self.retention_interval.filter(|_| has_sliding_window);
+        Self { retention_interval, ..self }
+    }
+
+    /// Checks the policy for a model. `has_sliding_window` is true if a group has a sliding window
+    /// or states. The scheduler block size is in tokens.
     pub(crate) fn validate(
         &self,
         has_sliding_window: bool,
         scheduler_block_size: usize,
     ) -> Result<()> {
         self.check_parts()?;
-        let Some(interval) = self.retention_interval else { return Ok(()) };
+        // As in vLLM, an interval of 0 is allowed for every model.
+        let interval = self.retention_interval.filter(|&interval| interval > 0);
+        let Some(interval) = interval else { return Ok(()) };
         if !has_sliding_window {
             return Err(Error::Config(format!(
                 "retention_interval is {interval}, but no KV cache group has a sliding window, \
-                 so it would have no effect. Set it to None"
+                 so it would have no effect. Set it to 0"
             )));
         }
         if interval % scheduler_block_size != 0 {

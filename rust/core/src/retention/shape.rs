@@ -35,17 +35,31 @@ pub(super) fn blocks_per_token<'a>(shapes: impl Iterator<Item = &'a TailShape>) 
     shapes.map(|shape| 1.0 / shape.block_size as f64).sum()
 }
 
-/// Returns how many window blocks vLLM's own policy caches per full-attention block, on average
-/// over a prompt. It caches one tail per `alignment` tokens, or every block if tails touch. Returns
-/// 0 without windows or without full attention.
-pub(super) fn dense_tails_per_block(shapes: &[TailShape], alignment: usize) -> f64 {
-    let (tails, others) = tails_and_others(shapes);
-    let per_token = |shape: &&TailShape| {
-        (shape.tail_len as f64 / alignment as f64).min(1.0 / shape.block_size as f64)
-    };
-    let tails: f64 = tails.iter().filter(|shape| !shape.is_state).map(per_token).sum();
-    let others = blocks_per_token(others.into_iter());
-    if others > 0.0 { tails / others } else { 0.0 }
+/// The tails that a hit needs in all groups together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AllTails {
+    /// The number of blocks.
+    num_blocks: usize,
+    /// The number of tokens that the longest tail covers; at least 1.
+    num_tokens: usize,
+}
+
+impl AllTails {
+    pub(super) fn of(shapes: &[TailShape]) -> Self {
+        let (tails, _) = tails_and_others(shapes);
+        let num_blocks = |shape: &&TailShape| shape.tail_len.max(1);
+        let num_tokens = |shape: &&TailShape| num_blocks(shape) * shape.block_size;
+        Self {
+            num_blocks: tails.iter().map(num_blocks).sum(),
+            num_tokens: tails.iter().map(num_tokens).max().unwrap_or(1),
+        }
+    }
+
+    /// Returns the number of blocks among the last `num_tokens` tokens, as if all tails covered the
+    /// same tokens.
+    pub(super) fn num_blocks(self, num_tokens: usize) -> usize {
+        self.num_blocks * num_tokens.min(self.num_tokens) / self.num_tokens
+    }
 }
 
 /// Returns the default class of a block of each group. Shadow caches sample groups whose hits need

@@ -145,14 +145,14 @@ fn hits_of_a_scan(policy: Policy, num_blocks: usize, num_passes: u64) -> usize {
 
 #[test]
 fn a_scan_that_is_larger_than_the_pool_gets_hits() {
-    assert_eq!(hits_of_a_scan(Policy::default(), 600, 40), 0);
+    assert_eq!(hits_of_a_scan(Policy::every_tail(), 600, 40), 0);
     let hits = hits_of_a_scan(Policy::adaptive(), 600, 40);
     assert!(hits > 40 * 160 * 20 / 4, "{hits} tokens of {}", 40 * 160 * 20);
 }
 
 #[test]
 fn a_prefix_that_is_used_often_outlives_those_used_once() {
-    for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 32)] {
+    for (policy, num_hit) in [(Policy::every_tail(), 0), (Policy::adaptive(), 32)] {
         let is_adaptive = policy == Policy::adaptive();
         let mut manager = managed(200, &[GroupSpec::full(4)], policy);
         if is_adaptive {
@@ -206,7 +206,7 @@ fn protected_tails_are_evicted_last() {
 
 #[test]
 fn a_prompt_with_a_window_survives_traffic_under_which_the_default_evicts_it() {
-    for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 1000)] {
+    for (policy, num_hit) in [(Policy::every_tail(), 0), (Policy::adaptive(), 1000)] {
         let mut manager = managed(2200, &full_and_window(), policy);
         serve(&mut manager, 1, 0..1000);
         serve_once(&mut manager, 4, 1000);

@@ -20,7 +20,7 @@ fn exported(manager: &Manager) -> Option<Checkpoint> {
 }
 
 fn retaining(retention_interval: Option<usize>) -> ManagerConfig {
-    let policy = Policy { retention_interval, ..Policy::default() };
+    let policy = Policy { retention_interval, ..Policy::every_tail() };
     ManagerConfig { policy, ..config(61, &[exporting(0)]) }
 }
 

@@ -97,7 +97,7 @@ fn groups_without_caching_have_no_hits() {
 
 #[test]
 fn states_take_a_retention_interval_with_and_without_caching() {
-    let policy = Policy { retention_interval: Some(8), ..Policy::default() };
+    let policy = Policy { retention_interval: Some(8), ..Policy::every_tail() };
     for kind in ["mamba", "mamba_none"] {
         made(ManagerConfig { policy: policy.clone(), ..uncached(states(kind, 0)) });
     }

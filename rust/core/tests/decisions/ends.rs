@@ -58,7 +58,7 @@ fn where_a_request_resumed_in_an_earlier_answer_another_can_resume_while_its_own
 
 #[test]
 fn a_follow_up_resumes_at_the_end_of_an_answer_although_others_took_the_pool() {
-    for (policy, num_hit) in [(Policy::default(), 0), (Policy::adaptive(), 64)] {
+    for (policy, num_hit) in [(Policy::every_tail(), 0), (Policy::adaptive(), 64)] {
         let mut manager = managed(60, policy);
         answered(&mut manager);
         serve_once(&mut manager, 8, false); // 104 blocks, while the answer goes on

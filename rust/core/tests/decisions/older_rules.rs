@@ -66,7 +66,7 @@ fn states_inside_chunks_may_be_kept_off_the_retention_interval() {
     for (interval, num_new_tokens, kept) in
         [(Some(8), 15, [0, 12]), (Some(8), 10, [8, 8]), (Some(0), 15, [0, 0])]
     {
-        let policy = Policy { retention_interval: interval, ..Policy::default() };
+        let policy = Policy { retention_interval: interval, ..Policy::every_tail() };
         let retaining = ManagerConfig { policy, ..config(61, &[exporting(0)]) };
         let managers = without_and_with("caches_all_checkpoints", &retaining);
         for (mut manager, length) in managers.into_iter().zip(kept) {
@@ -94,7 +94,7 @@ fn blocks_for_drafts_may_stay_when_a_chunk_has_a_state_inside() {
 #[test]
 fn the_end_of_a_prompt_may_be_cached_as_such_only_inside_a_block() {
     let groups = [GroupSpec::full(8), GroupSpec::new("mamba", 8)];
-    let policy = Policy { retention_interval: Some(16), ..Policy::default() };
+    let policy = Policy { retention_interval: Some(16), ..Policy::every_tail() };
     let sparse = ManagerConfig { hash_block_size: Some(4), policy, ..config(61, &groups) };
     let managers = without_and_with("caches_state_ends_inside_blocks", &sparse);
     for (mut manager, length) in managers.into_iter().zip([8, 8]) {

@@ -5,7 +5,7 @@ use kvoxide_core::{GroupSpec, ManagerConfig, Policy, RecycleOrder};
 use crate::small::{Request, admit, config, free_ids, held, ids, look_up, made, serve};
 
 fn small_pool(recycle_order: RecycleOrder) -> ManagerConfig {
-    let policy = Policy { recycle_order, ..Policy::default() };
+    let policy = Policy { recycle_order, ..Policy::every_tail() };
     ManagerConfig { policy, ..config(8, &[GroupSpec::full(4)]) }
 }
 

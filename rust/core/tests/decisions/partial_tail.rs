@@ -73,6 +73,7 @@ fn a_block_keeps_longer_ends_and_loses_shorter_ones() {
         hash_block_size,
         blocks: &blocks,
         is_in_trie: false,
+        without_tail: kvoxide_core::pool::WithoutTail::default(),
     };
     for (num_tokens, expected) in [(8, &[0][..]), (16, &[1]), (8, &[1, 0]), (8, &[1, 0])] {
         target.cache_partial_block(manager.pool_mut(), first, num_tokens);

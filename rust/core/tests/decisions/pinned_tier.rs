@@ -7,7 +7,7 @@ use crate::small::{
 };
 
 fn pinning(num_blocks: usize, group: GroupSpec, min_drop_size: usize) -> Manager {
-    let policy = Policy { pin_min_drop_size: Some(min_drop_size), ..Policy::default() };
+    let policy = Policy { pin_min_drop_size: Some(min_drop_size), ..Policy::every_tail() };
     made(ManagerConfig { policy, ..config(num_blocks, &[group]) })
 }
 
@@ -42,8 +42,11 @@ fn a_flagged_block_that_leaves_the_window_is_pinned() {
 /// With an interval, cached tails leave the window together with the blocks between them.
 #[test]
 fn the_tails_of_an_interval_are_pinned_however_small_the_drop() {
-    let policy =
-        Policy { pin_min_drop_size: Some(100), retention_interval: Some(16), ..Policy::default() };
+    let policy = Policy {
+        pin_min_drop_size: Some(100),
+        retention_interval: Some(16),
+        ..Policy::every_tail()
+    };
     for (policy, pinned) in [
         (policy.clone(), &[8, 7, 4, 3][..]),
         (Policy { retention_interval: None, ..policy.clone() }, &[]),

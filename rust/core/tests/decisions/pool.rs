@@ -2,7 +2,7 @@
 
 use kvoxide_core::pool::{
     BlockPool, EvictionHints, FullBlocks, KeyLayout, MAX_REFERENCES, Observation, QueueEnd,
-    ValueLevel,
+    ValueLevel, WithoutTail,
 };
 use kvoxide_core::{BlockHash, BlockId, CacheKey, Event, MAX_BLOCKS, RecycleOrder};
 
@@ -304,7 +304,11 @@ fn the_index_can_grow_while_a_batch_is_cached() {
     };
     pool.cache_batch(
         &batch,
-        EvictionHints { value: ValueLevel::BEST, num_prompt_tokens: usize::MAX },
+        EvictionHints {
+            value: ValueLevel::BEST,
+            num_prompt_tokens: usize::MAX,
+            without_tail: WithoutTail::default(),
+        },
     );
     let found = (100..106).map(|n| pool.find(&key(n, 0))).collect::<Vec<_>>();
     assert_eq!(found, [2, 3, 4, 5, 6, 7].map(Some));

@@ -300,7 +300,7 @@ fn a_client_with_the_highest_priority_gets_at_most_the_protected_share() {
 #[test]
 fn a_protected_share_needs_adaptive_retention() {
     let protected_share = ProtectedShare::new(0.5).expect("a share");
-    let policy = Policy { protected_share, ..Policy::default() };
+    let policy = Policy { protected_share, ..Policy::every_tail() };
     let refused = Manager::new(ManagerConfig { policy, ..config(61, &[GroupSpec::full(4)]) });
     let Err(Error::Config(message)) = refused else { panic!("not refused") };
     assert!(message.starts_with("protected_share needs adaptive retention"), "{message}");

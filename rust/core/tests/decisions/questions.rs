@@ -105,7 +105,7 @@ fn requests_are_known_until_they_are_freed() {
 
 #[test]
 fn the_digest_distinguishes_states() {
-    let policy = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
+    let policy = Policy { pin_min_drop_size: Some(1), ..Policy::every_tail() };
     let config = ManagerConfig {
         policy,
         needs_zeroing: true,

@@ -139,15 +139,16 @@ fn numbers_out_of_range_are_refused() {
 fn policies_without_effect_or_off_block_boundaries_are_refused() {
     let groups = [GroupSpec::full(8), GroupSpec::sliding_window(4, 8)];
     let with = |policy| ManagerConfig { policy, ..config(41, &groups) };
-    let pinning = |n| Policy { pin_min_drop_size: Some(n), ..Policy::default() };
+    let pinning = |n| Policy { pin_min_drop_size: Some(n), ..Policy::every_tail() };
     assert_config_error(with(pinning(0)), "pin_min_drop_size is 0");
     assert_eq!(error_of(with(pinning(1))), None);
-    let interval = |n| Policy { retention_interval: Some(n), ..Policy::default() };
+    let interval = |n| Policy { retention_interval: Some(n), ..Policy::every_tail() };
     assert_config_error(with(interval(12)), "multiple of the scheduler block size 8");
     assert_eq!(error_of(with(interval(16))), None);
     assert_eq!(error_of(with(interval(0))), None);
-    let full = ManagerConfig { policy: interval(16), ..config(41, &[GroupSpec::full(8)]) };
-    assert_config_error(full, "no KV cache group has a sliding window");
+    let full = |policy| ManagerConfig { policy, ..config(41, &[GroupSpec::full(8)]) };
+    assert_config_error(full(interval(16)), "no KV cache group has a sliding window");
+    assert_eq!(error_of(full(interval(0))), None);
 }
 
 /// Returns the error of an allocation for a new request of 20 tokens.

@@ -15,7 +15,7 @@ fn num_blocks(report: &RetentionReport) -> u64 {
 
 #[test]
 fn every_block_is_counted_once_by_its_state() {
-    let mut manager = managed(61, Policy::default());
+    let mut manager = managed(61, Policy::every_tail());
     assert_eq!(manager.retention_report().empty, 60);
     let mut request = Request::new(&manager, 1, 0..18);
     admit(&mut manager, &mut request); // five blocks in each group, four of them full
@@ -29,7 +29,7 @@ fn every_block_is_counted_once_by_its_state() {
 
 #[test]
 fn pinned_and_protected_blocks_are_counted_separately() {
-    let pins = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
+    let pins = Policy { pin_min_drop_size: Some(1), ..Policy::every_tail() };
     let mut manager = managed(61, pins);
     serve(&mut manager, 1, 0..18);
     let report = manager.retention_report();
@@ -48,7 +48,7 @@ fn pinned_and_protected_blocks_are_counted_separately() {
 #[test]
 fn evictions_are_counted_by_kind_with_adaptive_retention_or_on_request() {
     for (policy, asks) in
-        [(Policy::default(), false), (Policy::default(), true), (Policy::adaptive(), false)]
+        [(Policy::every_tail(), false), (Policy::every_tail(), true), (Policy::adaptive(), false)]
     {
         let mut manager = managed(41, policy.clone());
         if asks {
@@ -70,7 +70,7 @@ fn evictions_are_counted_by_kind_with_adaptive_retention_or_on_request() {
 
 #[test]
 fn hits_count_at_admission_but_not_after_preemption() {
-    let mut manager = managed(61, Policy::default());
+    let mut manager = managed(61, Policy::every_tail());
     serve(&mut manager, 1, 0..40);
     let mut request = Request::new(&manager, 2, 0..30);
     admit(&mut manager, &mut request);
@@ -85,7 +85,7 @@ fn hits_count_at_admission_but_not_after_preemption() {
 
 #[test]
 fn hits_on_blocks_with_generated_tokens_are_counted_apart() {
-    for (policy, expected) in [(Policy::adaptive(), 20), (Policy::default(), 0)] {
+    for (policy, expected) in [(Policy::adaptive(), 20), (Policy::every_tail(), 0)] {
         let mut manager = managed(100, policy);
         let mut first = Request::new(&manager, 1, 0..30);
         admit(&mut manager, &mut first);

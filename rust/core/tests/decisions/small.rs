@@ -1,12 +1,14 @@
 //! Managers and requests that are small enough to compute every block id by hand.
 
 use kvoxide_core::{
-    AllocateArgs, BlockHash, BlockId, GroupBlocks, GroupSpec, Manager, ManagerConfig, PrefixHit,
-    RequestId, RequestView,
+    AllocateArgs, BlockHash, BlockId, GroupBlocks, GroupSpec, Manager, ManagerConfig, Policy,
+    PrefixHit, RequestId, RequestView,
 };
 
 pub fn config(num_blocks: usize, groups: &[GroupSpec]) -> ManagerConfig {
-    ManagerConfig::new(num_blocks, groups.to_vec(), 1024)
+    // Every tail is kept, so that a test shows which of them a decision reads.
+    let policy = Policy::every_tail();
+    ManagerConfig { policy, ..ManagerConfig::new(num_blocks, groups.to_vec(), 1024) }
 }
 
 pub fn made(config: ManagerConfig) -> Manager {

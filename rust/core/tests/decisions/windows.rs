@@ -86,7 +86,7 @@ fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
     // The last token is always computed. So 144 of 160 tokens can be hit, and the last block of the
     // hit is 8.
     for (interval, expected) in [(0, &[8][..]), (64, &[3, 7, 8]), (48, &[2, 5, 8])] {
-        let policy = Policy { retention_interval: Some(interval), ..Policy::default() };
+        let policy = Policy { retention_interval: Some(interval), ..Policy::every_tail() };
         let found = kept(160, ManagerConfig { policy, ..config(61, &groups) });
         assert_eq!(found, expected, "interval {interval}");
     }
@@ -95,7 +95,7 @@ fn an_interval_keeps_a_tail_for_each_boundary_and_for_the_replay() {
 #[test]
 fn without_a_shared_prefix_an_interval_keeps_only_the_replay() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
-    let policy = Policy { retention_interval: Some(0), ..Policy::default() };
+    let policy = Policy { retention_interval: Some(0), ..Policy::every_tail() };
     // A repeated or extended prompt hits 128 or 144 tokens, and also matches the next block.
     let found = kept(160, ManagerConfig { policy, use_eagle: true, ..config(61, &groups) });
     assert_eq!(found, [7, 8, 9]);
@@ -104,7 +104,7 @@ fn without_a_shared_prefix_an_interval_keeps_only_the_replay() {
 #[test]
 fn a_shared_prefix_is_kept_from_its_second_request_on() {
     let groups = [GroupSpec::full(16), GroupSpec::sliding_window(16, 16)];
-    let policy = Policy { retention_interval: Some(0), ..Policy::default() };
+    let policy = Policy { retention_interval: Some(0), ..Policy::every_tail() };
     let mut manager = made(ManagerConfig { policy, ..config(100, &groups) });
     let tokens = |own: u64| (0..85).chain(own..own + 60);
     serve(&mut manager, 1, tokens(1000));

@@ -30,8 +30,10 @@
 pub mod block;
 /// The calls of the pool.
 pub mod calls;
-/// The blocks that vLLM's own policy would have kept. It decides nothing.
+/// The blocks that vLLM's default policy would have kept. It decides nothing.
 mod default_queue;
+/// The tails that vLLM's default policy would have. It decides nothing.
+mod default_tails;
 /// The values of tails at the ends of prompts and answers.
 pub mod ends;
 /// The order of the lists.
@@ -72,6 +74,9 @@ pub struct Adaptive {
     round_len: usize,
     num_cached_in_round: usize,
     num_rounds: usize,
+    /// The number of last full-attention blocks of the next hit that vLLM's default policy would
+    /// compute again.
+    pub num_without_tail: usize,
 }
 
 impl Adaptive {
@@ -81,16 +86,9 @@ impl Adaptive {
     const MIN_ROUND_LEN: usize = 4;
     const ROUNDS_PER_EPOCH: usize = 4;
 
-    /// Creates the policy. vLLM's own policy computes `tails_per_block` window blocks with each
-    /// full-attention block.
-    pub fn new(
-        pool: Pool,
-        block_classes: Vec<BlockClass>,
-        max_protected: usize,
-        tails_per_block: f64,
-    ) -> Self {
+    pub fn new(pool: Pool, block_classes: Vec<BlockClass>, max_protected: usize) -> Self {
         let num_blocks = pool.blocks.len();
-        let duel = Duel::new(num_blocks, tails_per_block);
+        let duel = Duel::new(num_blocks);
         Self {
             priorities: Priorities::new(max_protected),
             lists: Lists::new(*duel.scores()),
@@ -102,6 +100,7 @@ impl Adaptive {
             round_len: (num_blocks / Self::ROUNDS_PER_POOL).max(Self::MIN_ROUND_LEN),
             num_cached_in_round: 0,
             num_rounds: 0,
+            num_without_tail: 0,
             pool,
         }
     }

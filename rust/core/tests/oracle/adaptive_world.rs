@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use kvoxide_core::pool::{
     AdaptiveConfig, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, KeyLayout,
-    NO_SEGMENT, PrefixIndex, ValueLevel,
+    NO_SEGMENT, PrefixIndex, ValueLevel, WithoutTail,
 };
 use kvoxide_core::{
     BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder, RetentionPriority,
@@ -28,7 +28,6 @@ const NUM_HASHES: usize = 400;
 const FULL_ATTENTION: u16 = 0;
 const TAILS: u16 = 1;
 const MAX_PROTECTED: usize = 20;
-const TAILS_PER_BLOCK: f64 = 0.7;
 /// The most epochs. After more, the engine forgets names in use without events, and the oracle does
 /// not model this.
 const MAX_EPOCHS: usize = 127;
@@ -61,14 +60,11 @@ impl World {
             ..BlockClass::default()
         };
         let (classes, order) = (vec![full, tail], RecycleOrder::UncachedFirst);
-        let adaptive = AdaptiveConfig {
-            classes: classes.clone(),
-            max_high_priority: MAX_PROTECTED,
-            dense_tails_per_block: TAILS_PER_BLOCK,
-        };
+        let adaptive =
+            AdaptiveConfig { classes: classes.clone(), max_high_priority: MAX_PROTECTED };
         let engine = BlockPool::new(num_blocks, classes.len(), order, true, Some(adaptive));
         let pool = Pool::new(num_blocks, order);
-        let model = Adaptive::new(pool, classes, MAX_PROTECTED, TAILS_PER_BLOCK);
+        let model = Adaptive::new(pool, classes, MAX_PROTECTED);
         Self { engine: engine.expect("a pool"), model, holdings: Vec::new(), past: Vec::new() }
     }
 
@@ -175,8 +171,14 @@ impl World {
             segment: NO_SEGMENT,
         };
         let num_prompt_tokens = (first_hash + num_in_prompt) * BLOCK_SIZE;
+        let first = first_hash * BLOCK_SIZE;
+        let without_tail = WithoutTail {
+            start: first + num_in_prompt / 3 * BLOCK_SIZE,
+            end: first + num_in_prompt / 2 * BLOCK_SIZE,
+        };
         for batch in whole.batches(PrefixIndex::BATCH) {
-            self.engine.cache_batch(&batch, EvictionHints { value: level, num_prompt_tokens });
+            let hints = EvictionHints { value: level, num_prompt_tokens, without_tail };
+            self.engine.cache_batch(&batch, hints);
             self.model.cache(&Cached {
                 blocks: batch.blocks,
                 hashes: batch.hashes,
@@ -185,6 +187,7 @@ impl World {
                 first_end: batch.first_num_tokens,
                 block_size: BLOCK_SIZE,
                 num_prompt_tokens,
+                without_tail: without_tail.start..without_tail.end,
             });
         }
     }

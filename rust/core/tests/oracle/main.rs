@@ -9,7 +9,7 @@ mod pool;
 mod request_world;
 mod value_world;
 
-use kvoxide_core::pool::{EvictionHints, FullBlocks, NO_SEGMENT, ValueLevel};
+use kvoxide_core::pool::{EvictionHints, FullBlocks, NO_SEGMENT, ValueLevel, WithoutTail};
 use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -171,7 +171,11 @@ impl World {
             block_size: BLOCK_SIZE,
             segment: NO_SEGMENT,
         };
-        let hints = EvictionHints { value: ValueLevel::default(), num_prompt_tokens: 0 };
+        let hints = EvictionHints {
+            value: ValueLevel::default(),
+            num_prompt_tokens: 0,
+            without_tail: WithoutTail::default(),
+        };
         for batch in full.batches(kvoxide_core::pool::PrefixIndex::BATCH) {
             self.engine.cache_batch(&batch, hints);
         }

@@ -165,20 +165,6 @@ impl Request {
     }
 }
 
-/// Returns how many window blocks vLLM's own policy caches with each full-attention block. It
-/// caches the tails of hits, which end at each alignment.
-fn dense_tails_per_block(groups: &[Group], alignment: usize) -> f64 {
-    let (tails, full): (Vec<&Group>, Vec<&Group>) =
-        groups.iter().partition(|group| group.window.is_some());
-    let tails_per_alignment = tails.iter().map(|group| {
-        let per_alignment = alignment / group.block_size;
-        group.tail_len().min(per_alignment) as f64
-    });
-    let tails: f64 = tails_per_alignment.sum();
-    let full: f64 = full.iter().map(|group| (alignment / group.block_size) as f64).sum();
-    if full > 0.0 { tails / full } else { 0.0 }
-}
-
 struct World {
     engine: Manager,
     model: Model,
@@ -209,8 +195,7 @@ impl World {
         let max_protected = (num_blocks - 1) / 4;
         let pool = Pool::new(num_blocks, RecycleOrder::UncachedFirst);
         let alignment = groups.iter().map(|group| group.block_size).max().expect("a group");
-        let tails_per_block = dense_tails_per_block(groups, alignment);
-        let policy = Adaptive::new(pool, classes.collect(), max_protected, tails_per_block);
+        let policy = Adaptive::new(pool, classes.collect(), max_protected);
         Self {
             engine: Manager::new(config).expect("a manager"),
             model: Model::new(policy, groups, HASH_BLOCK_SIZE, alignment),

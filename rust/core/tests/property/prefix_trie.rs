@@ -91,7 +91,7 @@ fn look_up(manager: &Manager, hashes: &[BlockHash], is_chain: bool) -> (usize, u
 
 #[test]
 fn a_prefix_in_the_trie_is_found_by_few_of_its_hashes() {
-    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
+    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::every_tail());
     let hashes = chain(0);
     assert!(start(&mut manager, 7, &hashes[..200], true));
     assert_eq!(look_up(&manager, &hashes[..200], true), (200, 1));
@@ -105,7 +105,7 @@ fn a_prefix_in_the_trie_is_found_by_few_of_its_hashes() {
 
 #[test]
 fn hashes_that_are_no_known_chain_are_all_read_and_enter_no_trie() {
-    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
+    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::every_tail());
     let hashes = chain(0);
     assert!(start(&mut manager, 7, &hashes[..200], false));
     assert!(look_up(&manager, &hashes[..200], true).1 >= 200);
@@ -118,7 +118,7 @@ fn hashes_that_are_no_known_chain_are_all_read_and_enter_no_trie() {
 
 #[test]
 fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
-    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
+    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::every_tail());
     let (hashes, other) = (chain(0), chain(1));
     assert!(start(&mut manager, 7, &hashes[..200], true));
     assert!(serve(&mut manager, 8, &other[..200]));
@@ -142,7 +142,7 @@ fn a_chain_that_lost_a_block_is_found_up_to_it_until_it_is_cached_again() {
 
 #[test]
 fn a_branch_behind_a_lost_block_is_not_found_through_another_chain() {
-    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::default());
+    let mut manager = manager(vec![GroupSpec::full(BLOCK_SIZE)], Policy::every_tail());
     // The second chain diverges from the first at block 150, the third at block 100.
     let [first, second, third] = [1, 2, 0].map(chain);
     assert!(serve(&mut manager, 7, &first[..200]));
@@ -237,7 +237,7 @@ proptest! {
     ) {
         let mut groups = vec![GroupSpec::full(BLOCK_SIZE); 1 + layout % 2];
         groups.extend((layout > 0).then(|| GroupSpec::sliding_window(BLOCK_SIZE, 9)));
-        let policy = if is_adaptive { Policy::adaptive() } else { Policy::default() };
+        let policy = if is_adaptive { Policy::adaptive() } else { Policy::every_tail() };
         let mut manager = manager(groups, policy);
         let mut running = Vec::new();
         for (id, change) in (100..).zip(&changes) {

@@ -36,11 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn pool() -> BlockPool {
     let whole = BlockClass { is_sampleable: true, ..BlockClass::default() };
     let tail = BlockClass { value: ValueLevel::new(2), is_tail: true, ..BlockClass::default() };
-    let order = AdaptiveConfig {
-        classes: vec![whole, tail],
-        max_high_priority: 100,
-        dense_tails_per_block: 1.5,
-    };
+    let order = AdaptiveConfig { classes: vec![whole, tail], max_high_priority: 100 };
     BlockPool::new(NUM_BLOCKS, 2, RecycleOrder::UncachedFirst, false, Some(order)).expect("a pool")
 }
 

@@ -84,7 +84,7 @@ impl Config {
             reachable_block_mask: self.reachable_block_mask,
             retention_interval: self.retention_interval.map(|n| usize::from(n) * 8),
             pin_min_drop_size: self.pin_min_drop_size.map(usize::from),
-            ..Policy::default()
+            ..Policy::every_tail()
         }
     }
 }

@@ -174,7 +174,7 @@ pub fn config() -> impl Strategy<Value = ManagerConfig> {
                         reachable_block_mask: mask,
                         retention_interval: interval.filter(|_| has_window),
                         pin_min_drop_size: pin,
-                        ..Policy::default()
+                        ..Policy::every_tail()
                     },
                     ..ManagerConfig::new(num_blocks, groups, 400)
                 }

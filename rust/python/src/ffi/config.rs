@@ -77,27 +77,34 @@ pub(crate) struct PyPolicy {
 #[pymethods]
 impl PyPolicy {
     #[new]
-    #[pyo3(signature = (*, retention="standard", recycle_order="uncached-first",
-        reachable_block_mask=true, retention_interval=None, pin_min_drop_size=None,
-        protected_share=None))]
+    #[pyo3(
+        signature = (*, retention="standard", recycle_order="uncached-first",
+            reachable_block_mask=true, retention_interval=Interval(Some(0)),
+            pin_min_drop_size=None, protected_share=None),
+        text_signature = "(*, retention='standard', recycle_order='uncached-first', \
+            reachable_block_mask=True, retention_interval=0, pin_min_drop_size=None, \
+            protected_share=None)"
+    )]
     fn new(
         py: Python<'_>,
         retention: &str,
         recycle_order: &str,
         reachable_block_mask: bool,
-        retention_interval: Option<&Bound<'_, PyAny>>,
+        retention_interval: Interval,
         pin_min_drop_size: Option<i64>,
         protected_share: Option<f64>,
     ) -> PyResult<Self> {
         let retention = one_of(py, "retention", retention, RETENTIONS)?;
         let recycle_order = one_of(py, "recycle_order", recycle_order, RECYCLE_ORDERS)?;
         let pin_min_drop_size = optional_size(py, "pin_min_drop_size", pin_min_drop_size)?;
+        // Adaptive retention has no interval, and the default of this argument is vLLM's.
+        let is_standard = retention == Retention::Standard;
         let share = protected_share.map(ProtectedShare::new).transpose().into_py(py)?;
         let policy = Policy {
             retention,
             recycle_order,
             reachable_block_mask,
-            retention_interval: retention_interval.map(interval).transpose()?,
+            retention_interval: retention_interval.0.filter(|&tokens| is_standard || tokens > 0),
             pin_min_drop_size,
             protected_share: share.unwrap_or_default(),
         };
@@ -193,22 +200,33 @@ fn name_of<T: PartialEq>(value: T, named: Named<T>) -> &'static str {
     if first.1 == value { first.0 } else { second.0 }
 }
 
-fn interval(value: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let py = value.py();
-    let refuse = || {
-        config_error(
-            py,
-            format!(
-                "retention_interval is {value}; it can be None, 0, a number of tokens or 'auto'"
-            ),
-        )
-    };
-    if let Ok(text) = value.cast::<PyString>() {
-        return match text.to_str()? {
-            "auto" => Ok(Policy::AUTO_RETENTION_INTERVAL),
-            _ => Err(refuse()),
+/// The retention interval in tokens; none to keep every tail.
+struct Interval(Option<usize>);
+
+impl<'py> FromPyObject<'_, 'py> for Interval {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = value.py();
+        let refuse = || {
+            config_error(
+                py,
+                format!(
+                    "retention_interval is {}; it can be None, 0, a number of tokens or 'auto'",
+                    *value
+                ),
+            )
         };
+        if value.is_none() {
+            return Ok(Self(None));
+        }
+        if let Ok(text) = value.cast::<PyString>() {
+            return match text.to_str()? {
+                "auto" => Ok(Self(Some(Policy::AUTO_RETENTION_INTERVAL))),
+                _ => Err(refuse()),
+            };
+        }
+        let number = value.extract::<i64>().map_err(|_| refuse())?;
+        usize::try_from(number).map(|tokens| Self(Some(tokens))).map_err(|_| refuse())
     }
-    let number = value.extract::<i64>().map_err(|_| refuse())?;
-    usize::try_from(number).map_err(|_| refuse())
 }

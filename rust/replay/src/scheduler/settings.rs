@@ -30,6 +30,38 @@ pub struct Settings {
     pub enable_caching: bool,
     /// The rules of the recorded server; `None` for the usual rules.
     pub rules: Option<Rules>,
+    /// The rules of a chosen release of vLLM; `None` for the recorded server's release or, without
+    /// `rules`, for the newest release.
+    pub release: Option<ReleaseRules>,
+}
+
+/// The rules in which the supported releases of vLLM differ. The names are the ones in a
+/// recording's header.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseRules {
+    /// Whether hits drop their last block in EAGLE groups even without EAGLE.
+    pub drops_flagged_groups: bool,
+    /// Whether the state at the end of a prompt is cached there again if it is already cached.
+    pub recaches_known_tail: bool,
+    /// Other rules of older releases of vLLM.
+    #[serde(deserialize_with = "named_rules")]
+    pub older_rules: OlderRules,
+    /// Whether the tail before a shared-prefix boundary is cached, too.
+    pub keep_tail_below_boundary: bool,
+}
+
+impl ReleaseRules {
+    /// Returns a configuration with these rules.
+    pub fn of(&self, config: ManagerConfig) -> ManagerConfig {
+        ManagerConfig {
+            drops_flagged_groups: self.drops_flagged_groups,
+            recaches_known_tail: self.recaches_known_tail,
+            older_rules: self.older_rules,
+            keep_tail_below_boundary: self.keep_tail_below_boundary,
+            ..config
+        }
+    }
 }
 
 /// The settings that a recorded server's scheduler passed to its manager, in addition to the groups

@@ -60,6 +60,7 @@ impl<'a> Setup<'a> {
             )
         };
         let config = settings.rules.as_ref().map_or(config.clone(), |rules| rules.of(config));
+        let config = settings.release.as_ref().map_or(config.clone(), |rules| rules.of(config));
         config.check_holds_a_request()?;
         let managed = ManagedCache::new(config.clone())?;
         let chunks = Chunks::of(managed.manager(), settings.max_batched_tokens);

@@ -143,6 +143,17 @@ impl Trace {
         schedule::resets_before(&self.schedules, &self.requests)
     }
 
+    /// Returns whether requests wait for the answers of others, and all others have a time of
+    /// arrival.
+    pub fn is_closed_loop(&self) -> bool {
+        let waits = |request: &TraceRequest| {
+            let after = request.wait.as_ref().map_or(&[][..], |wait| &wait.after);
+            after.iter().any(|after| after.event == Event::Answer)
+        };
+        self.requests.iter().any(waits)
+            && self.requests.iter().all(|it| it.arrival.is_some() || it.wait.is_some())
+    }
+
     /// Returns whether every request has its place in a recorded schedule, and the schedulers of
     /// each instance ran one after the other.
     pub fn has_schedule(&self) -> bool {

@@ -149,11 +149,11 @@ fn models() -> Vec<(Vec<GroupSpec>, usize)> {
 }
 
 fn policies() -> Vec<Policy> {
-    let fifo = Policy { recycle_order: RecycleOrder::Fifo, ..Policy::default() };
-    let pin = Policy { pin_min_drop_size: Some(1), ..Policy::default() };
-    let interval = |tokens| Policy { retention_interval: Some(tokens), ..Policy::default() };
+    let fifo = Policy { recycle_order: RecycleOrder::Fifo, ..Policy::every_tail() };
+    let pin = Policy { pin_min_drop_size: Some(1), ..Policy::every_tail() };
+    let interval = |tokens| Policy { retention_interval: Some(tokens), ..Policy::every_tail() };
     vec![
-        Policy::default(),
+        Policy::every_tail(),
         fifo,
         pin.clone(),
         interval(0),
@@ -185,7 +185,7 @@ proptest! {
         let with = Settings { policy, concurrency, max_batched_tokens, report_from, ..settings(&groups, Some(num_blocks)) };
         // Not every policy works with every model.
         let report = run(&trace, &with, &Control::default())
-            .unwrap_or_else(|_| play(&trace, &Settings { policy: Policy::default(), ..with }));
+            .unwrap_or_else(|_| play(&trace, &Settings { policy: Policy::every_tail(), ..with }));
         prop_assert!(num_hit_tokens(&report) <= bound(&report).num_hit_tokens(), "{report:?}");
 
         let one_by_one = settings(&[GroupSpec::full(alignment)], None);

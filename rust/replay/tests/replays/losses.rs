@@ -32,7 +32,7 @@ fn last(report: &Report) -> (usize, Losses) {
 const NONE: Losses = Losses { evicted_full: 0, evicted_tail: 0, never_cached: 0 };
 
 fn interval(tokens: usize) -> Policy {
-    Policy { retention_interval: Some(tokens), ..Policy::default() }
+    Policy { retention_interval: Some(tokens), ..Policy::every_tail() }
 }
 
 fn full_and_window() -> [GroupSpec; 2] {
@@ -42,7 +42,7 @@ fn full_and_window() -> [GroupSpec; 2] {
 #[test]
 fn new_tokens_and_the_last_block_are_no_losses() {
     let trace = trace(&[&[(0, 320)], &[(0, 320)], &[(0, 100), (5_000, 200)]]);
-    let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(100), Policy::default()));
+    let report = play(&trace, &settings(&[GroupSpec::full(16)], Some(100), Policy::every_tail()));
     let hits: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
     assert_eq!(hits, [(Some(0), NONE), (Some(304), NONE), (Some(96), NONE)]);
 }
@@ -52,9 +52,9 @@ fn blocks_of_full_attention_are_evicted() {
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
     let groups = [GroupSpec::full(16)];
     // The pool has 25 blocks. 6 of the first prompt's 20 blocks are evicted, the last block first.
-    let report = play(&trace, &settings(&groups, Some(26), Policy::default()));
+    let report = play(&trace, &settings(&groups, Some(26), Policy::every_tail()));
     assert_eq!(last(&report), (224, Losses { evicted_full: 80, ..NONE }));
-    let unlimited = play(&trace, &settings(&groups, None, Policy::default()));
+    let unlimited = play(&trace, &settings(&groups, None, Policy::every_tail()));
     assert_eq!(last(&unlimited), (304, NONE));
 }
 
@@ -63,7 +63,7 @@ fn tails_are_evicted_before_the_blocks_of_their_prefix() {
     // When the first prompt ends, all of its window blocks but the last are at the front of the
     // queue.
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 200), (9_000, 100)]]);
-    let report = play(&trace, &settings(&full_and_window(), Some(42), Policy::default()));
+    let report = play(&trace, &settings(&full_and_window(), Some(42), Policy::every_tail()));
     assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
 }
 
@@ -92,7 +92,7 @@ fn of_cached_tails_the_last_counts() {
 fn windows_alone_lose_tails() {
     let groups = [GroupSpec::sliding_window(16, 32)];
     let trace = trace(&[&[(0, 320)], &[(5_000, 320)], &[(0, 200), (9_000, 100)]]);
-    let report = play(&trace, &settings(&groups, Some(12), Policy::default()));
+    let report = play(&trace, &settings(&groups, Some(12), Policy::every_tail()));
     assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
     let thinned = play(&trace, &settings(&groups, Some(100), interval(0)));
     assert_eq!(last(&thinned), (0, Losses { never_cached: 192, ..NONE }));
@@ -103,7 +103,7 @@ fn states_are_lost_where_no_chunk_ended() {
     let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 16)];
     let trace = trace(&[&[(0, 1000)], &[(0, 500)], &[(0, 500)]]);
     for num_blocks in [Some(500), None] {
-        let report = play(&trace, &settings(&groups, num_blocks, Policy::default()));
+        let report = play(&trace, &settings(&groups, num_blocks, Policy::every_tail()));
         let losses: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
         let second = Losses { never_cached: 48, ..NONE };
         assert_eq!(losses, [(Some(0), NONE), (Some(448), second), (Some(496), NONE)]);
@@ -117,7 +117,7 @@ fn states_alone_lose_states() {
     let mut prompts: Vec<&[_]> = vec![&[(0, 200)]];
     prompts.extend(others.iter().map(|prompt| &prompt[..]));
     prompts.push(&[(0, 200)]);
-    let report = play(&trace(&prompts), &settings(&groups, Some(8), Policy::default()));
+    let report = play(&trace(&prompts), &settings(&groups, Some(8), Policy::every_tail()));
     assert_eq!(last(&report), (0, Losses { evicted_tail: 192, ..NONE }));
 }
 
@@ -125,7 +125,7 @@ fn states_alone_lose_states() {
 fn a_hit_inside_a_block_needs_the_end_of_a_prompt_there() {
     let groups = [GroupSpec::full(16), GroupSpec::new("mamba", 64)];
     let trace = trace(&[&[(0, 1000)], &[(0, 990)], &[(0, 1000)]]);
-    let report = play(&trace, &settings(&groups, Some(500), Policy::default()));
+    let report = play(&trace, &settings(&groups, Some(500), Policy::every_tail()));
     let losses: Vec<_> = report.requests.iter().map(|r| (r.hit_tokens, r.losses)).collect();
     // Chunks end at 960 and at 992, the end of the first prompt.
     let second = Losses { never_cached: 16, ..NONE };
@@ -136,7 +136,7 @@ fn a_hit_inside_a_block_needs_the_end_of_a_prompt_there() {
 fn of_groups_with_several_block_sizes_the_first_missing_block_counts() {
     let groups = [GroupSpec::full(16), GroupSpec::full(32)];
     let trace = trace(&[&[(0, 320)], &[(5_000, 160)], &[(0, 320)]]);
-    let report = play(&trace, &settings(&groups, Some(38), Policy::default()));
+    let report = play(&trace, &settings(&groups, Some(38), Policy::every_tail()));
     let (hit, losses) = last(&report);
     assert!(hit < 288, "{hit}");
     assert_eq!(losses, Losses { evicted_full: 288 - hit, ..NONE });
@@ -153,16 +153,16 @@ fn models() -> impl Strategy<Value = (Vec<GroupSpec>, Policy)> {
     let fifo = Policy {
         recycle_order: RecycleOrder::Fifo,
         reachable_block_mask: false,
-        ..Policy::default()
+        ..Policy::every_tail()
     };
-    let pins = Policy { pin_min_drop_size: Some(2), ..Policy::default() };
+    let pins = Policy { pin_min_drop_size: Some(2), ..Policy::every_tail() };
     prop_oneof![
-        Just((vec![GroupSpec::full(16)], Policy::default())),
+        Just((vec![GroupSpec::full(16)], Policy::every_tail())),
         Just((vec![GroupSpec::full(16)], Policy::adaptive())),
-        Just((vec![GroupSpec::full(16), GroupSpec::full(32)], Policy::default())),
-        Just((vec![GroupSpec::full(16), GroupSpec::chunked_local(16, 64)], Policy::default())),
+        Just((vec![GroupSpec::full(16), GroupSpec::full(32)], Policy::every_tail())),
+        Just((vec![GroupSpec::full(16), GroupSpec::chunked_local(16, 64)], Policy::every_tail())),
         Just((vec![GroupSpec::sliding_window(16, 40)], interval(64))),
-        Just((full_and_windows(), Policy::default())),
+        Just((full_and_windows(), Policy::every_tail())),
         Just((full_and_windows(), Policy::adaptive())),
         Just((full_and_windows(), interval(96))),
         Just((full_and_windows(), fifo)),
@@ -204,7 +204,7 @@ proptest! {
         is_adaptive in any::<bool>(),
     ) {
         let groups = [GroupSpec::full(32), GroupSpec::new("mamba", block_size)];
-        let policy = if is_adaptive { Policy::adaptive() } else { Policy::default() };
+        let policy = if is_adaptive { Policy::adaptive() } else { Policy::every_tail() };
         let settings = Settings { concurrency, ..settings(&groups, Some(num_blocks), policy) };
         let report = play(&traffic::trace(&requests), &settings);
         for request in report.requests.iter().filter(|request| request.hit_tokens.is_some()) {

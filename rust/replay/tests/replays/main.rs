@@ -19,7 +19,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
     Settings {
         groups: groups.to_vec(),
         num_blocks,
-        policy: Policy::default(),
+        policy: Policy::every_tail(),
         concurrency: 1,
         max_batched_tokens: 64,
         report_from: 0,
@@ -27,6 +27,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
         follows_schedule: false,
         enable_caching: true,
         rules: None,
+        release: None,
     }
 }
 

@@ -40,6 +40,6 @@ fn a_priority_keeps_a_prompt_for_its_time_to_live() {
         (Some((20, None)), 0),
     ] {
         assert_eq!(last(Policy::adaptive(), priority), Some(expected), "{priority:?}");
-        assert_eq!(last(Policy::default(), priority), Some(0), "has no effect: {priority:?}");
+        assert_eq!(last(Policy::every_tail(), priority), Some(0), "has no effect: {priority:?}");
     }
 }

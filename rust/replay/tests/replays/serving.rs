@@ -239,13 +239,13 @@ fn groups() -> impl Strategy<Value = (Vec<GroupSpec>, Policy)> {
     let windows =
         vec![full.clone(), GroupSpec::sliding_window(16, 40), GroupSpec::sliding_window(8, 9)];
     let mixed = vec![GroupSpec::full(32), GroupSpec::sliding_window(24, 100)];
-    let adaptive = Policy { retention: kvoxide_core::Retention::Adaptive, ..Policy::default() };
+    let adaptive = Policy { retention: kvoxide_core::Retention::Adaptive, ..Policy::every_tail() };
     prop_oneof![
-        Just((vec![full.clone()], Policy::default())),
-        Just((vec![full.clone(), chunked], Policy::default())),
-        Just((windows.clone(), Policy::default())),
+        Just((vec![full.clone()], Policy::every_tail())),
+        Just((vec![full.clone(), chunked], Policy::every_tail())),
+        Just((windows.clone(), Policy::every_tail())),
         Just((windows, adaptive.clone())),
-        Just((mixed, Policy::default())),
+        Just((mixed, Policy::every_tail())),
         Just((vec![full.clone(), GroupSpec::new("mamba", 16)], adaptive)),
     ]
 }

@@ -10,7 +10,7 @@ import click
 from kvoxide.lab.output.figures import save
 from kvoxide.lab.output.files import check_distinct, json_document, replacing
 from kvoxide.lab.output.options import html_option, output_option, plot_option, quiet_option
-from kvoxide.lab.replay.input import NamedPolicy
+from kvoxide.lab.replay.input import DEFAULT_POLICY, NamedPolicy
 from kvoxide.lab.replay.page import experiment_page
 from kvoxide.lab.replay.results import (
     HitShares,
@@ -49,7 +49,7 @@ def experiment() -> None:
 
 
 @experiment.command()
-@policies_option("fifo", "uncached-first", "interval=8192", "pin")
+@policies_option(DEFAULT_POLICY, "fifo", "uncached-first", "interval=8192", "pin")
 @_json_option
 @_plot_option
 @html_option
@@ -73,7 +73,7 @@ def prefixes(
 
 
 @experiment.command("long-contexts")
-@policies_option("fifo", "uncached-first", "interval=0", "interval=32768")
+@policies_option(DEFAULT_POLICY, "fifo", "uncached-first", "interval=32768")
 @_json_option
 @_plot_option
 @html_option

@@ -28,7 +28,9 @@ from kvoxide.lab.replay.setup import (
     AS_RECORDED,
     DEFAULT_BLOCKS,
     DEFAULT_PRESET,
+    FULL,
     RECORDED,
+    TRACE,
     LimitOptions,
     Router,
     ServedModel,
@@ -47,6 +49,10 @@ from kvoxide.lab.replay.setup import (
 
 _NO_SCHEDULE: Final = (
     "the trace has no steps of a single server to follow; requests arrive at the trace's times"
+)
+_CLOSED_LOOP: Final = (
+    "requests of this trace wait for the answers before them, so it is played with --arrivals"
+    " trace; --arrivals full plays it without waits"
 )
 _RECORDED_TIMES: Final = (
     "steps take as long as on the server; the step times are used only for work that differs"
@@ -157,6 +163,11 @@ def replay(
     )
     settings = wanted.playable()
     file = source.read(quiet=quiet)
+    if times.arrivals == FULL and is_default("arrivals") and file.trace.is_closed_loop:
+        times = replace(times, arrivals=TRACE)
+        settings = replace(settings, serving=times.serving(instances, router))
+        if not quiet:
+            click.echo(_CLOSED_LOOP, err=True)
     if settings.follows_schedule and not file.trace.has_schedule:
         settings = replace(settings, follows_schedule=False)
         if not quiet:

@@ -16,6 +16,7 @@ from kvoxide.lab.replay.input.groups import (
 from kvoxide.lab.replay.input.policies import (
     CLAIRVOYANT,
     DEFAULT_POLICY,
+    EVERY_TAIL,
     UNLIMITED,
     NamedPolicy,
     check_names_differ,
@@ -29,6 +30,7 @@ from kvoxide.lab.replay.input.trace_file import TraceFile
 __all__ = [
     "CLAIRVOYANT",
     "DEFAULT_POLICY",
+    "EVERY_TAIL",
     "KINDS",
     "PRESETS",
     "SAMPLE",

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvoxide._core import (
-    SimulationResult,
-)
+from kvoxide._core import Simulation, SimulationResult, Trace
 from kvoxide.lab.replay.input import NamedPolicy
 
 if TYPE_CHECKING:
@@ -21,6 +19,12 @@ class Run:
     workload: Workload
     policy: NamedPolicy
     blocks: int | None
+
+    def simulation(self, trace: Trace) -> Simulation:
+        """Return a simulation of ``trace``, which is the workload's."""
+        release = self.policy.release
+        rules = None if release is None else release.manager_rules
+        return self.workload.simulation(trace, self.policy.policy, self.blocks, rules)
 
 
 @dataclass(frozen=True)

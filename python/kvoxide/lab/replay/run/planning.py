@@ -1,16 +1,16 @@
 """Plan the runs of a comparison, and check that groups, policies and pools go together."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from kvoxide._core import (
     ConfigError,
-    Policy,
     Trace,
 )
-from kvoxide.lab.replay.input import UNLIMITED, NamedPolicy
+from kvoxide.lab.replay.input import EVERY_TAIL, UNLIMITED, NamedPolicy, parse_policy
 
 if TYPE_CHECKING:
     pass
@@ -23,7 +23,9 @@ def plan_runs(
 ) -> list[Run]:
     """Every policy in every pool (sizes in blocks), and the pool that never evicts."""
     runs = [Run(workload, policy, blocks) for policy in policies for blocks in pool_sizes]
-    runs.append(Run(workload, NamedPolicy(UNLIMITED, Policy()), None))
+    # In a pool that never evicts, the most is hit if every tail is kept.
+    unlimited = replace(parse_policy(EVERY_TAIL), name=UNLIMITED)
+    runs.append(Run(workload, unlimited, None))
     for _ in runs:
         workload.trace.add_user()
     return runs
@@ -61,6 +63,6 @@ def check_run(run: Run) -> None:
     trace.start_part(instance=0)
     trace.push_prompt([0], 1, arrival=0.0)
     try:
-        run.workload.simulation(trace, run.policy.policy, run.blocks).run()
+        run.simulation(trace).run()
     except (ConfigError, OverflowError) as error:
         raise ConfigError(f"policy {run.policy.name!r}: {error}") from error

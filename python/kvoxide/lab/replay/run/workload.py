@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvoxide._core import (
     KVCacheGroupSpec,
@@ -13,9 +13,6 @@ from kvoxide._core import (
     Simulation,
     Trace,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class SharedTrace:
@@ -90,8 +87,17 @@ class Workload:
     rules: Mapping[str, Any] | None = None
     prefix_caching: bool = True
 
-    def simulation(self, trace: Trace, policy: Policy, blocks: int | None) -> Simulation:
-        """A simulation of ``trace`` under this workload's settings."""
+    def simulation(
+        self,
+        trace: Trace,
+        policy: Policy,
+        blocks: int | None,
+        release: Mapping[str, Any] | None = None,
+    ) -> Simulation:
+        """Return a simulation of ``trace`` under this workload's settings.
+
+        ``release`` are the rules of a chosen vLLM release.
+        """
         return Simulation(
             trace,
             self.groups,
@@ -104,5 +110,6 @@ class Workload:
             serving=self.serving,
             follows_schedule=self.follows_schedule and trace.has_schedule,
             rules=self.rules,
+            release=release,
             enable_caching=self.prefix_caching,
         )

@@ -16,8 +16,10 @@ from kvoxide.lab.replay.setup.scheduler import policies_option, scheduler_option
 from kvoxide.lab.replay.setup.served_model import ServedModel
 from kvoxide.lab.replay.setup.timing import (
     AS_RECORDED,
+    FULL,
     MAX_INSTANCES,
     RECORDED,
+    TRACE,
     Router,
     TimeOptions,
     instance_options,
@@ -29,8 +31,10 @@ __all__ = [
     "AS_RECORDED",
     "DEFAULT_BLOCKS",
     "DEFAULT_PRESET",
+    "FULL",
     "MAX_INSTANCES",
     "RECORDED",
+    "TRACE",
     "LimitOptions",
     "Router",
     "ServedModel",

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvoxide._core import group_kinds
 from kvoxide.lab.model import GPUS, Plan
 from kvoxide.lab.replay.input import Groups, groups_text, parse_groups
 
@@ -39,15 +38,8 @@ class ServedModel:
         return (
             f"{self.plan.architecture}: {of_memory}{self.plan.block_bytes:,} bytes per block;"
             f" max_model_len {self.plan.max_model_len:,}\n"
-            + "\n".join([self._served_as, *self.plan.notes, *self.plan.describe(), *self._tails])
+            + "\n".join([self._served_as, *self.plan.notes, *self.plan.describe()])
         )
-
-    @property
-    def _tails(self) -> tuple[str, ...]:
-        """Return a note on the tails that vLLM keeps by default."""
-        sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
-        has_tails = not sparse.isdisjoint(self.plan.kinds)
-        return ("by default vLLM keeps tails as --policy interval=0 does",) if has_tails else ()
 
     @property
     def _served_as(self) -> str:

@@ -36,6 +36,18 @@ pub struct EvictionHints {
     pub value: ValueLevel,
     /// The number of tokens of the prompt. Blocks after the prompt were generated.
     pub num_prompt_tokens: usize,
+    /// The part of the prompt that vLLM's default policy cannot hit.
+    pub without_tail: WithoutTail,
+}
+
+/// A part of a prompt, in tokens. vLLM's default policy computes it again although earlier requests
+/// had it, because it has no tail there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutTail {
+    /// The number of tokens before the part.
+    pub start: usize,
+    /// The number of tokens up to its end. The part is empty if this is not more than `start`.
+    pub end: usize,
 }
 
 /// Finds the block that serves a key.

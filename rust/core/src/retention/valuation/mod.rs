@@ -36,6 +36,7 @@ pub use resume_histogram::{KeptBins, ResumeHistogram};
 pub(super) use position::TailValue;
 pub(super) use release::{note_protected_tails, release_all, unprotect_tails};
 pub(crate) use resumes::Admission;
+pub(super) use resumes::SharedPrefix;
 
 use ends::EndStatistics;
 
@@ -47,8 +48,6 @@ pub(super) struct Valuation {
     model: ValueModel,
     near_end: ResumeHistogram,
     ends: EndStatistics,
-    /// Hits end at multiples of this many tokens.
-    alignment: usize,
 }
 
 impl Valuation {
@@ -59,7 +58,6 @@ impl Valuation {
             model: ValueModel::of(shapes),
             near_end: ResumeHistogram::new(alignment),
             ends: EndStatistics::default(),
-            alignment,
         }
     }
 

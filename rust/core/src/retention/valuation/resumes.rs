@@ -33,22 +33,44 @@ pub(in crate::retention) struct SequenceValues {
     pub resumed: EndValue,
 }
 
-impl Valuation {
-    /// Notes that a request continues earlier sequences where its shared prefix ends, whether the
-    /// tails there were cached or not.
-    pub(in crate::retention) fn note_resume(
-        &mut self,
-        shapes: &[TailShape],
+/// The prefix that a request shares with earlier ones, whether the tails at its end were cached or
+/// not.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::retention) struct SharedPrefix {
+    /// The number of tokens, a multiple of the alignment of hits.
+    pub num_tokens: usize,
+    /// The last block of full attention, if it is cached.
+    pub last: Option<BlockMeta>,
+}
+
+impl SharedPrefix {
+    /// Returns the prefix that a request shares in a group of full attention. Hits end at multiples
+    /// of `alignment` tokens.
+    pub(in crate::retention) fn of(
+        full: &TailShape,
+        alignment: usize,
         pool: &BlockPool,
         admission: &Admission<'_>,
+    ) -> Self {
+        let boundary = admission.request.shared_prefix_boundary;
+        let shared = admission.num_local_computed_tokens.max(boundary);
+        let num_tokens = shared / alignment * alignment;
+        let last = last_shared_block(full, num_tokens, pool, admission);
+        let meta = |block| pool.adaptive().map(|adaptive| adaptive.meta(block));
+        Self { num_tokens, last: last.and_then(meta) }
+    }
+}
+
+impl Valuation {
+    /// Notes that a request continues earlier sequences where its shared prefix ends.
+    pub(in crate::retention) fn note_resume(
+        &mut self,
+        pool: &BlockPool,
+        prefix: &SharedPrefix,
+        request: &RequestView<'_>,
     ) {
-        let request = admission.request;
-        let shared = admission.num_local_computed_tokens.max(request.shared_prefix_boundary);
-        let position = shared / self.alignment * self.alignment;
-        let Some(adaptive) = pool.adaptive() else { return };
-        let Some(full) = adaptive.full_group.map(|id| &shapes[usize::from(id)]) else { return };
-        let last = last_shared_block(full, position, pool, admission);
-        let Some(last) = last.map(|block| adaptive.meta(block)) else { return };
+        let position = prefix.num_tokens;
+        let (Some(adaptive), Some(last)) = (pool.adaptive(), prefix.last) else { return };
         // If more than one request resumed here, prompts diverge here. Then a tail is kept here
         // anyway, wherever the prompts end.
         if last.is_used_once()

@@ -1,5 +1,7 @@
 //! The calls of the pool and their effects on the policy.
 
+use std::ops::Range;
+
 use kvoxide_core::pool::BlockClass;
 use kvoxide_core::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
@@ -17,6 +19,8 @@ pub struct Cached<'a> {
     pub first_end: usize,
     pub block_size: usize,
     pub num_prompt_tokens: usize,
+    /// The tokens of the prompt that vLLM's default policy computes again.
+    pub without_tail: Range<usize>,
 }
 
 impl Adaptive {
@@ -31,12 +35,13 @@ impl Adaptive {
 
     /// Adds a reference to each block of a hit.
     pub fn touch(&mut self, blocks: &[BlockId]) {
-        for &id in blocks.iter().filter(|&&block| block != NULL_BLOCK) {
+        let num_with_tail = blocks.len() - self.take_num_without_tail(blocks);
+        for (i, &id) in blocks.iter().enumerate().filter(|&(_, &block)| block != NULL_BLOCK) {
             self.remove_from_place(id);
             self.pool.touch(&[id]);
             self.block(id).hit();
             if let Some(name) = self.sampled_name(id) {
-                self.duel.used(name, true);
+                self.duel.used(name, true, i < num_with_tail);
             }
             self.priorities.hit(id);
         }
@@ -114,16 +119,14 @@ impl Adaptive {
             cached.blocks.iter().zip(ends).filter(|&(&block, _)| block != NULL_BLOCK)
         {
             let behind = cached.num_prompt_tokens.checked_sub(end);
-            self.start(block, group, behind.is_none());
+            let is_again = cached.without_tail.start < end && end <= cached.without_tail.end;
+            self.start(block, group, behind.is_none(), !is_again);
             let is_full_attention = self.full_group() == Some(group);
             let nearness = behind.filter(|_| is_full_attention).and_then(nearness);
             let state = self.block(block);
             (state.halvings, state.is_durable) = (cached.value.halvings, cached.value.is_durable);
             state.nearness = nearness;
             known.push(block);
-        }
-        if self.block_classes[usize::from(group)].is_state {
-            self.duel.cached_states(known.len());
         }
         self.priorities.computed(&known);
         self.end_rounds();
@@ -134,7 +137,7 @@ impl Adaptive {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
         if is_new {
-            self.start(block, key.group, false);
+            self.start(block, key.group, false, true);
             self.priorities.computed(&[block]);
             self.end_rounds();
         }
@@ -145,7 +148,7 @@ impl Adaptive {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
         let group = keys[0].group;
-        self.start(to, group, false);
+        self.start(to, group, false, true);
         self.priorities.computed(&[to]);
         self.end_rounds();
         *self.block(to) = Block { place: Place::Elsewhere, ..*self.block(from) };
@@ -209,15 +212,16 @@ impl Adaptive {
         self.block(tail).uses = uses.max(self.block(tail).uses);
     }
 
-    /// Records a block that becomes cached, with one use.
-    fn start(&mut self, id: BlockId, group: GroupId, is_generated: bool) {
+    /// Records a block that becomes cached, with one use. vLLM's default policy could have hit it
+    /// only if `has_tail` holds.
+    fn start(&mut self, id: BlockId, group: GroupId, is_generated: bool, has_tail: bool) {
         let BlockClass { is_tail, is_sampleable, .. } = self.block_classes[usize::from(group)];
         self.priorities.set(id, None);
         *self.block(id) = Block::new(is_tail, is_generated);
         if is_sampleable {
             self.block(id).is_sampled = self.duel.samples(self.fingerprint(id));
             if let Some(name) = self.sampled_name(id) {
-                self.duel.used(name, false);
+                self.duel.used(name, false, has_tail);
             }
             self.num_cached_in_round += 1;
         }

@@ -1,8 +1,8 @@
-//! Models the sampled blocks that vLLM's own policy would have kept. It decides nothing.
+//! Models the sampled blocks that vLLM's default policy would have kept. It decides nothing.
 //!
-//! That policy caches a tail wherever a hit can end. It evicts the block that has been free
-//! longest. Sampled full-attention blocks are known by their names. Tails and states are amounts
-//! that fill the queue. All amounts are in 1/256 of blocks.
+//! That policy caches tails at the ends of prompts and where prompts diverge. It evicts the block
+//! that has been free longest. Sampled full-attention blocks are known by their names. Tails and
+//! states are amounts that fill the queue. All amounts are in 1/256 of blocks.
 //!
 //! The queue is divided into *ticks*, each of a 32nd of its capacity. It knows only the tick in
 //! which something became free.
@@ -13,8 +13,6 @@ const BLOCK: u64 = 256;
 pub struct DefaultQueue {
     /// One block in 2^`num_zero_bits` is sampled.
     num_zero_bits: u32,
-    /// The amount of tails that the policy computes with each sampled block.
-    tails_per_block: u64,
     /// The amount that became free in each tick and is not evicted. The first `num_evicted` ticks
     /// are evicted.
     amounts: Vec<u64>,
@@ -26,9 +24,8 @@ pub struct DefaultQueue {
 impl DefaultQueue {
     const TICKS: u64 = 32;
 
-    pub fn new(num_zero_bits: u32, tails_per_block: f64) -> Self {
-        let tails_per_block = (BLOCK as f64 * tails_per_block).round() as u64;
-        Self { num_zero_bits, tails_per_block, amounts: vec![0], num_evicted: 0, last_hit: 0 }
+    pub fn new(num_zero_bits: u32) -> Self {
+        Self { num_zero_bits, amounts: vec![0], num_evicted: 0, last_hit: 0 }
     }
 
     /// Returns the current tick.
@@ -36,30 +33,22 @@ impl DefaultQueue {
         self.amounts.len() - 1
     }
 
-    /// Counts a sampled block that is computed, and its tails, which become free.
-    pub fn computed(&mut self) {
-        self.free(self.tails_per_block);
-    }
-
     /// Counts a sampled block that becomes free.
     pub fn freed(&mut self) {
         self.free(BLOCK);
     }
 
-    /// Counts `num` states that become free, sampled or not.
-    pub fn freed_states(&mut self, num: usize) {
+    /// Counts `num` blocks of tails that become cached, sampled or not.
+    pub fn cached_tails(&mut self, num: usize) {
         self.free(self.sampled_amount(num));
     }
 
-    /// Uses a block that became free in a tick. Returns whether it is a hit; if not, the request
-    /// computes the block.
+    /// Uses a block that became free in a tick. Returns whether it is a hit.
     pub fn use_block(&mut self, tick: usize) -> bool {
         let is_hit = tick >= self.num_evicted;
         if is_hit {
             self.amounts[tick] = self.amounts[tick].saturating_sub(BLOCK);
             self.last_hit = tick;
-        } else {
-            self.computed();
         }
         is_hit
     }

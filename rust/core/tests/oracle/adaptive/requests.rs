@@ -45,12 +45,20 @@ pub struct Request {
     pub num_prompt_tokens: usize,
     /// The number of tokens that were computed before the request was admitted.
     pub num_hit_tokens: usize,
+    /// The tokens of the prompt that vLLM's default policy computes again.
+    pub without_tail: Range<usize>,
 }
 
 impl Request {
-    fn new(num_groups: usize, num_prompt_tokens: usize, num_hit_tokens: usize) -> Self {
-        let (tables, num_cached) = (vec![Vec::new(); num_groups], vec![0; num_groups]);
-        Self { tables, num_cached, tails: Vec::new(), num_prompt_tokens, num_hit_tokens }
+    fn new(num_groups: usize, step: &Step<'_>, without_tail: Range<usize>) -> Self {
+        Self {
+            tables: vec![Vec::new(); num_groups],
+            num_cached: vec![0; num_groups],
+            tails: Vec::new(),
+            num_prompt_tokens: step.num_prompt_tokens,
+            num_hit_tokens: step.num_computed,
+            without_tail,
+        }
     }
 }
 
@@ -140,8 +148,8 @@ impl Manager {
         let mut request = match self.requests.remove(&step.id) {
             Some(request) => request,
             None => {
-                self.note_resume(step);
-                Request::new(self.groups.len(), step.num_prompt_tokens, step.num_computed)
+                let without_tail = self.note_resume(step);
+                Request::new(self.groups.len(), step, without_tail)
             }
         };
         for (i, hit) in step.hit.into_iter().flatten().enumerate() {
@@ -167,18 +175,32 @@ impl Manager {
     }
 
     /// Counts a resume. A resume is described by the distance between the end of an earlier prompt
-    /// and the position where the request diverges from it.
-    fn note_resume(&mut self, step: &Step<'_>) {
+    /// and the position where the request diverges from it. Returns the tokens of the prompt that
+    /// vLLM's default policy computes again.
+    fn note_resume(&mut self, step: &Step<'_>) -> Range<usize> {
         let shared = step.num_computed.max(step.shared_prefix_boundary);
         let position = shared / self.alignment * self.alignment;
-        let Some(group) = self.policy.full_group() else { return };
+        let last = self.last_shared_block(step, position);
+        if let Some(last) = last {
+            self.note_resume_after(step, position, last);
+        }
+        self.note_default(step, position, last)
+    }
+
+    /// Returns the full-attention block that ends at a position of the shared prefix.
+    fn last_shared_block(&self, step: &Step<'_>, position: usize) -> Option<Block> {
+        let group = self.policy.full_group()?;
         let block_size = self.groups[usize::from(group)].block_size;
-        let Some(last) = (position / block_size).checked_sub(1) else { return };
+        let last = (position / block_size).checked_sub(1)?;
         let hit = step.hit.and_then(|hit| hit[usize::from(group)].get(last).copied());
         let hash = self.hashes(step, block_size).get(last).copied();
         let found = hash.and_then(|hash| self.policy.pool.find(&CacheKey { hash, group }));
-        if let Some(block) = hit.or(found) {
-            let Block { uses, nearness, is_generated, .. } = self.policy.blocks[block as usize];
+        hit.or(found).map(|block| self.policy.blocks[block as usize])
+    }
+
+    fn note_resume_after(&mut self, step: &Step<'_>, position: usize, last: Block) {
+        let Block { uses, nearness, is_generated, .. } = last;
+        {
             if uses == 1 {
                 self.resumes.note(position, nearness);
             }
@@ -268,6 +290,10 @@ impl Manager {
                     first_end: (first + 1) * block_size,
                     block_size,
                     num_prompt_tokens: step.num_prompt_tokens,
+                    without_tail: match self.policy.full_group() == Some(i as u16) {
+                        true => request.without_tail.clone(),
+                        false => 0..0,
+                    },
                 });
             }
         }

@@ -114,7 +114,7 @@ impl Duel {
     /// The number of epochs after which the scores of classes without observations are updated.
     const EPOCHS_OF_UNSEEN: usize = 4;
 
-    pub fn new(num_blocks: usize, tails_per_block: f64) -> Self {
+    pub fn new(num_blocks: usize) -> Self {
         let num_zero_bits = 4 + u32::from(num_blocks >= 1 << 17) + u32::from(num_blocks >= 1 << 21);
         let cache =
             |function| ShadowCache { ranking: Ranking::new(first_scores(function)), hits: 0 };
@@ -124,7 +124,7 @@ impl Duel {
             names: HashMap::new(),
             ghost_lists: HashMap::new(),
             caches: ScoringFunction::ALL.map(cache),
-            default_queue: DefaultQueue::new(num_zero_bits, tails_per_block),
+            default_queue: DefaultQueue::new(num_zero_bits),
             reuse: Reuse::default(),
             once_freed: (0, 0.0),
             once_reused: (0, 0.0),
@@ -149,21 +149,23 @@ impl Duel {
         fingerprint.leading_zeros() >= self.num_zero_bits
     }
 
-    /// Counts a block that a request hits or computes.
-    pub fn used(&mut self, name: Name, is_hit: bool) {
+    /// Counts a block that a request hits or computes. vLLM's default policy can hit it only if
+    /// `has_tail` holds.
+    pub fn used(&mut self, name: Name, is_hit: bool, has_tail: bool) {
         self.counts.asked += 1;
         self.counts.hit += u64::from(is_hit);
         if self.names.len() == self.max_names && !self.names.contains_key(&name) {
             return;
         }
         match self.names.insert(name, Place::InUse) {
-            None => self.default_queue.computed(),
+            None => {}
             Some(Place::InUse) => {
                 self.counts.kept.iter_mut().for_each(|kept| *kept += 1);
-                self.counts.kept_by_default += 1;
+                self.counts.kept_by_default += u64::from(has_tail);
             }
             Some(Place::Free { class, epoch, position, tick }) => {
-                self.counts.kept_by_default += u64::from(self.default_queue.use_block(tick));
+                let is_kept = has_tail && self.default_queue.use_block(tick);
+                self.counts.kept_by_default += u64::from(is_kept);
                 let list =
                     self.ghost_lists.get_mut(&(class, epoch)).expect("the list of a free name");
                 list.names[position] = None;
@@ -194,9 +196,9 @@ impl Duel {
         }
     }
 
-    /// Counts states that became cached.
-    pub fn cached_states(&mut self, num: usize) {
-        self.default_queue.freed_states(num);
+    /// Counts tails that vLLM's default policy caches.
+    pub fn cached_tails(&mut self, num: usize) {
+        self.default_queue.cached_tails(num);
     }
 
     /// Counts a hit of tails, which become free again with the request's full-attention blocks.

@@ -68,7 +68,7 @@ class _Task:
             run.workload.trace.drop_user()
             return None
         with run.workload.trace.borrowed() as trace:
-            self._simulation = run.workload.simulation(trace, run.policy.policy, run.blocks)
+            self._simulation = run.simulation(trace)
             if self._stopped:
                 raise KeyboardInterrupt
             return self._simulation.run()

@@ -8,11 +8,11 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from kvoxide._core import KvoxideError, Policy, SimulationResult, Trace
+from kvoxide._core import KvoxideError, SimulationResult, Trace
 from kvoxide.lab.replay.run.execution.cluster import Cluster
 from kvoxide.lab.replay.run.execution.interface import Incomplete, Outcomes
 from kvoxide.lab.replay.run.outcome import Outcome, Run
-from kvoxide.lab.replay.run.workload import SharedTrace, Workload
+from kvoxide.lab.replay.run.workload import SharedTrace
 
 _POLL_SECONDS: Final = 0.2
 # How often a run is started again whose worker or node died.
@@ -90,7 +90,7 @@ class _Tasks:
         else:
             shared.drop_user()
         workload = replace(run.workload, trace=SharedTrace.of(Trace()))
-        return self._play.remote(self._traces[shared], workload, run.policy.policy, run.blocks)
+        return self._play.remote(self._traces[shared], replace(run, workload=workload))
 
     def _result(self, task: Any) -> SimulationResult:  # noqa: ANN401
         try:
@@ -110,11 +110,9 @@ class _Tasks:
             self._traces.pop(shared, None)
 
 
-def simulate(
-    trace: Trace, workload: Workload, policy: Policy, blocks: int | None
-) -> SimulationResult:
-    """One run, in a worker. ``workload`` comes without its trace."""
-    return workload.simulation(trace, policy, blocks).run()
+def simulate(trace: Trace, run: Run) -> SimulationResult:
+    """Do a run in a worker. Its workload comes without its trace."""
+    return run.simulation(trace).run()
 
 
 def _error_of_run(error: RayTaskError) -> Exception:

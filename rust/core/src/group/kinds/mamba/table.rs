@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     fn held(blocks: &[BlockId]) -> HeldBlocks {
-        HeldBlocks { blocks: GroupBlocks::new(0, blocks.to_vec()), num_cached_blocks: None }
+        HeldBlocks { blocks: GroupBlocks::new(0, blocks.to_vec()), ..HeldBlocks::default() }
     }
 
     #[test]

@@ -7,18 +7,21 @@ use super::shadow::Access;
 use super::value::ValueLevel;
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, Fingerprint, FullBlocks, IdRun};
-use crate::pool::eviction::EvictionHints;
+use crate::pool::eviction::{EvictionHints, WithoutTail};
 
 impl Adaptive {
     /// Notes that full blocks have become cached.
     #[cold]
     #[inline(never)]
     pub fn cached(&mut self, blocks: &mut Blocks, batch: &FullBlocks<'_>, hints: EvictionHints) {
-        let EvictionHints { value, num_prompt_tokens } = hints;
+        let EvictionHints { value, num_prompt_tokens, without_tail } = hints;
         let prompt = BlockClass { value, ..self.class_of(batch.group) };
         let generated = BlockClass { is_generated: true, ..prompt };
         let (in_prompt, behind) = batch.blocks.split_at(batch.num_filled_by(num_prompt_tokens));
-        let mut num_cached = self.start(blocks, in_prompt, prompt);
+        match without_tail.end >= batch.first_num_tokens {
+            true => self.start_again(blocks, batch, in_prompt, prompt, without_tail),
+            false => self.start(blocks, in_prompt, prompt, Access::Computed),
+        }
         if self.full_group == Some(batch.group)
             && let Some(last) = in_prompt.len().checked_sub(1)
         {
@@ -26,10 +29,7 @@ impl Adaptive {
             self.note_nearness(in_prompt, batch.block_size, num_behind);
         }
         if !behind.is_empty() {
-            num_cached += self.start(blocks, behind, generated);
-        }
-        if prompt.is_state {
-            self.shadow.default_cache.cached_states(num_cached);
+            self.start(blocks, behind, generated, Access::Computed);
         }
         if self.has_priorities_for_cached() {
             self.prioritize_cached(blocks, batch.blocks);
@@ -39,7 +39,7 @@ impl Adaptive {
 
     /// Notes that a single block has become cached.
     pub(crate) fn cached_alone(&mut self, blocks: &mut Blocks, block: BlockId, group: GroupId) {
-        self.start(blocks, &[block], self.class_of(group));
+        self.start(blocks, &[block], self.class_of(group), Access::Computed);
         self.prioritize_cached(blocks, &[block]);
         self.end_due_epochs(blocks);
     }
@@ -60,9 +60,33 @@ impl Adaptive {
         }
     }
 
-    /// Starts to count the uses of blocks that have become cached. Null blocks are skipped. Returns
-    /// the number of other blocks.
-    pub(super) fn start(&mut self, blocks: &Blocks, ids: &[BlockId], class: BlockClass) -> usize {
+    /// Starts to count the uses of blocks of a prompt. An earlier request had some of them, and
+    /// vLLM's default policy would compute a part of these again, as this request did.
+    #[cold]
+    fn start_again(
+        &mut self,
+        blocks: &Blocks,
+        batch: &FullBlocks<'_>,
+        ids: &[BlockId],
+        class: BlockClass,
+        without_tail: WithoutTail,
+    ) {
+        let end = batch.num_filled_by(without_tail.end).min(ids.len());
+        let start = batch.num_filled_by(without_tail.start).min(end);
+        self.start(blocks, &ids[..start], class, Access::Computed);
+        self.start(blocks, &ids[start..end], class, Access::ComputedWithoutTail);
+        self.start(blocks, &ids[end..], class, Access::Computed);
+    }
+
+    /// Starts to count the uses of blocks that have become cached. Null blocks are skipped.
+    /// `computed` is the access to the blocks that are sampled.
+    pub(super) fn start(
+        &mut self,
+        blocks: &Blocks,
+        ids: &[BlockId],
+        class: BlockClass,
+        computed: Access,
+    ) {
         let first = BlockMeta::first(class);
         let run = IdRun::detect(ids).filter(|&run| self.metas.start_run(run, first));
         let num_cached = match run {
@@ -71,17 +95,16 @@ impl Adaptive {
         };
         if class.is_sampleable {
             match run {
-                Some(run) => self.sample_run(blocks, run),
-                None => self.sample_each(blocks, ids),
+                Some(run) => self.sample_run(blocks, run, computed),
+                None => self.sample_each(blocks, ids, computed),
             }
             self.shadow.flush();
             self.num_cached_in_round += num_cached;
         }
-        num_cached
     }
 
     /// Samples the newly cached blocks of a run whose fingerprints are below the limit.
-    fn sample_run(&mut self, blocks: &Blocks, run: IdRun) {
+    fn sample_run(&mut self, blocks: &Blocks, run: IdRun, computed: Access) {
         const PART: usize = 8;
         let Some(fingerprints) = run.slice(blocks.fingerprints()) else { return };
         let limit = self.shadow.sample_limit();
@@ -100,17 +123,17 @@ impl Adaptive {
             first += PART as BlockId;
         }
         sample_part(rest, first);
-        self.shadow.record_run(Access::Computed, blocks, &self.metas.sampled, run);
+        self.shadow.record_run(computed, blocks, &self.metas.sampled, run);
     }
 
     /// Samples the newly cached blocks whose fingerprints are below the limit.
-    fn sample_each(&mut self, blocks: &Blocks, ids: &[BlockId]) {
+    fn sample_each(&mut self, blocks: &Blocks, ids: &[BlockId], computed: Access) {
         let limit = self.shadow.sample_limit();
         for &block in ids {
             let fingerprint = blocks.fingerprint(block);
             if fingerprint.0 < limit && block != NULL_BLOCK {
                 self.metas.add_to_sample(block);
-                self.shadow.record(Access::Computed, fingerprint);
+                self.shadow.record(computed, fingerprint);
             }
         }
     }

@@ -11,17 +11,9 @@ impl Adaptive {
     #[cold]
     #[inline(never)]
     pub fn hit(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
-        // A few tails are rarely neighbours, because tails of several groups are listed together.
-        let are_few = ids.len() < 4 * IdRun::MIN_LEN;
-        if ids.len() < IdRun::MIN_LEN || are_few && !blocks.starts_with_neighbours(ids) {
-            self.hit_scattered(blocks, ids);
-        } else {
-            for part in Parts::of(ids, IdRun::MIN_LEN) {
-                match part {
-                    Part::Run(ids) if self.hit_run(blocks, IdRun::of(ids)) => {}
-                    Part::Run(ids) | Part::Scattered(ids) => self.hit_scattered(blocks, ids),
-                }
-            }
+        match self.num_without_tail {
+            0 => self.hit_all(blocks, ids, Access::Hit),
+            _ => self.hit_in_parts(blocks, ids),
         }
         self.shadow.flush();
         if self.full_group.is_some() && ids.last().is_some_and(|&last| self.metas[last].is_tail()) {
@@ -31,9 +23,42 @@ impl Adaptive {
         self.raise_priorities(blocks, ids.iter().copied());
     }
 
+    /// Hits blocks, of which vLLM's default policy would compute the last ones again, unless they
+    /// are tails.
+    #[cold]
+    #[inline(never)]
+    fn hit_in_parts(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
+        let are_full = ids.first().is_some_and(|&id| !self.metas[id].is_tail());
+        let num_without_tail = match are_full {
+            true => std::mem::take(&mut self.num_without_tail).min(ids.len()),
+            false => 0,
+        };
+        let (with_tail, without_tail) = ids.split_at(ids.len() - num_without_tail);
+        self.hit_all(blocks, with_tail, Access::Hit);
+        self.hit_all(blocks, without_tail, Access::HitWithoutTail);
+    }
+
+    #[inline(always)]
+    fn hit_all(&mut self, blocks: &mut Blocks, ids: &[BlockId], access: Access) {
+        // A few tails are rarely neighbours, because tails of several groups are listed together.
+        let are_few = ids.len() < 4 * IdRun::MIN_LEN;
+        if ids.len() < IdRun::MIN_LEN || are_few && !blocks.starts_with_neighbours(ids) {
+            self.hit_scattered(blocks, ids, access);
+        } else {
+            for part in Parts::of(ids, IdRun::MIN_LEN) {
+                match part {
+                    Part::Run(ids) if self.hit_run(blocks, IdRun::of(ids), access) => {}
+                    Part::Run(ids) | Part::Scattered(ids) => {
+                        self.hit_scattered(blocks, ids, access);
+                    }
+                }
+            }
+        }
+    }
+
     /// Hits the blocks of a run if no block has a priority. Also, either all blocks are in use or
     /// all are neighbours in a ranked list. Returns whether it did.
-    fn hit_run(&mut self, blocks: &mut Blocks, run: IdRun) -> bool {
+    fn hit_run(&mut self, blocks: &mut Blocks, run: IdRun, access: Access) -> bool {
         let are_ranked = blocks.ref_count(run.first) == 0;
         let place = if are_ranked { bit::RANKED } else { 0 };
         let metas = self.metas.run_alike(run, bit::PLACE | bit::HAS_PRIORITY, place);
@@ -41,7 +66,7 @@ impl Adaptive {
         let touch = if are_ranked { Blocks::hit_free_run } else { Blocks::hit_run };
         let Some(span) = touch(blocks, run) else { return false };
         self.num_answer_block_hits += metas.hit() as u64;
-        let num_sampled = self.shadow.record_run(Access::Hit, blocks, &self.metas.sampled, run);
+        let num_sampled = self.shadow.record_run(access, blocks, &self.metas.sampled, run);
         if are_ranked {
             blocks.unlink_span(&span);
             self.num_ranked -= span.len();
@@ -50,11 +75,11 @@ impl Adaptive {
         true
     }
 
-    fn hit_scattered(&mut self, blocks: &mut Blocks, mut ids: &[BlockId]) {
+    fn hit_scattered(&mut self, blocks: &mut Blocks, mut ids: &[BlockId], access: Access) {
         loop {
-            let num_hit = self.hit_ranked(blocks, ids);
+            let num_hit = self.hit_ranked(blocks, ids, access);
             let Some((&block, behind)) = ids[num_hit..].split_first() else { break };
-            self.hit_one(blocks, block);
+            self.hit_one(blocks, block, access);
             ids = behind;
         }
     }
@@ -62,10 +87,10 @@ impl Adaptive {
     /// Hits blocks, up to the first one that is not in a ranked list or has a priority. Returns the
     /// number of hit blocks.
     #[inline]
-    fn hit_ranked(&mut self, blocks: &mut Blocks, ids: &[BlockId]) -> usize {
+    fn hit_ranked(&mut self, blocks: &mut Blocks, ids: &[BlockId], access: Access) -> usize {
         let Self { metas, shadow, .. } = self;
         let metas = metas.all_mut();
-        shadow.begin(Access::Hit);
+        shadow.begin(access);
         let (mut num_answers, mut num_sampled) = (0, 0);
         let mut records = blocks.writer_of_first(metas.len());
         let stop = ids.iter().position(|&block| {
@@ -91,7 +116,7 @@ impl Adaptive {
         num_hit
     }
 
-    fn hit_one(&mut self, blocks: &mut Blocks, block: BlockId) {
+    fn hit_one(&mut self, blocks: &mut Blocks, block: BlockId, access: Access) {
         if block == NULL_BLOCK {
             return;
         }
@@ -101,7 +126,7 @@ impl Adaptive {
             .update(block, |meta| if is_free { meta.hit().removed() } else { meta.hit() });
         self.num_answer_block_hits += was.num_answers() as u64;
         if was.is_sampled() {
-            self.shadow.record(Access::Hit, blocks.fingerprint(block));
+            self.shadow.record(access, blocks.fingerprint(block));
         }
         if was.has_priority() {
             self.end_low_priority(block);

@@ -79,9 +79,6 @@ pub struct AdaptiveConfig {
     pub classes: Vec<BlockClass>,
     /// The maximum number of free blocks above the default priority.
     pub max_high_priority: usize,
-    /// The number of window blocks that vLLM's own policy caches with each sampleable block, on
-    /// average over a prompt.
-    pub dense_tails_per_block: f64,
 }
 
 /// The policy, and all free blocks in its order.
@@ -103,6 +100,9 @@ pub struct Adaptive {
     newly_protected: Option<Vec<BlockId>>,
     priority_lists: PriorityLists,
     request_priority: RequestPriority,
+    /// The number of last full blocks of the next hit that vLLM's default policy would compute
+    /// again.
+    num_without_tail: usize,
     shadow: ShadowCaches,
     /// The number of sampleable blocks that become cached in a round of the duel.
     round_len: usize,
@@ -121,10 +121,10 @@ impl Adaptive {
     /// Creates the policy of a new pool without cached blocks. `blocks` has [`Self::NUM_SENTINELS`]
     /// records for the lists, after the records of `queue`.
     pub(crate) fn new(blocks: &mut Blocks, queue: Queue, config: AdaptiveConfig) -> Self {
-        let AdaptiveConfig { classes, max_high_priority, dense_tails_per_block } = config;
+        let AdaptiveConfig { classes, max_high_priority } = config;
         let num_blocks = blocks.len();
         let rounds_per_pool = tuning::EPOCHS_PER_POOL * tuning::ROUNDS_PER_EPOCH;
-        let shadow = ShadowCaches::new(num_blocks, dense_tails_per_block);
+        let shadow = ShadowCaches::new(num_blocks);
         let first_sentinel = num_blocks as u32 + 1;
         let protected_sentinel = first_sentinel + RankedLists::NUM_LISTS as u32;
         Self {
@@ -138,6 +138,7 @@ impl Adaptive {
             newly_protected: None,
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
             request_priority: RequestPriority::default(),
+            num_without_tail: 0,
             shadow,
             round_len: (num_blocks / rounds_per_pool).max(tuning::MIN_ROUND_LEN),
             num_cached_in_round: 0,
@@ -160,6 +161,14 @@ impl Adaptive {
     /// Returns the shadow caches of the scoring functions.
     pub fn shadow(&self) -> &ShadowCaches {
         &self.shadow
+    }
+
+    /// Notes what vLLM's default policy would do with the request that is admitted next. It would
+    /// cache `num_tails` blocks of tails. Of the full blocks of the hit, it would compute the last
+    /// `num_without_tail` again, because it has no tail there.
+    pub(crate) fn note_default(&mut self, num_tails: usize, num_without_tail: usize) {
+        self.shadow.default_cache.cached_tails(num_tails);
+        self.num_without_tail = num_without_tail;
     }
 
     /// Returns the metadata of a block.

@@ -19,6 +19,12 @@ impl Nearness {
         Self(NEAR_END_BOUNDS.iter().filter(|&&bound| num_tokens < bound).count() as u8)
     }
 
+    /// Returns the least number of tokens that a position of this nearness lies before the end.
+    pub(crate) fn least_tokens(self) -> usize {
+        let [first, second, third] = NEAR_END_BOUNDS;
+        [first, second, third, 0][usize::from(self.0)]
+    }
+
     /// Returns the two bits that [`Self::from_bits`] reads.
     pub(super) fn bits(self) -> u32 {
         u32::from(self.0)
@@ -51,6 +57,8 @@ mod tests {
         }
         let steps = [0, 63, 64, 255, 256, 511, 512].map(|tokens| Nearness::of(tokens).step());
         assert_eq!(steps, [Some(2), Some(2), Some(1), Some(1), Some(0), Some(0), None]);
+        let least = [0, 63, 64, 255, 256, 511, 512, 900].map(|n| Nearness::of(n).least_tokens());
+        assert_eq!(least, [0, 0, 64, 64, 256, 256, 512, 512]);
         let all = [0, 100, 300, 1000].map(Nearness::of);
         assert_eq!(all.map(|nearness| Nearness::from_bits(nearness.bits())), all);
     }

@@ -210,14 +210,10 @@ mod tests {
         let mut blocks = Blocks::new(400, layout, num_sentinels);
         let class = BlockClass { is_sampleable: true, ..BlockClass::default() };
         let queue = Queue::new(&mut blocks, RecycleOrder::default());
-        let config = AdaptiveConfig {
-            classes: vec![class],
-            max_high_priority: capacity,
-            dense_tails_per_block: 0.0,
-        };
+        let config = AdaptiveConfig { classes: vec![class], max_high_priority: capacity };
         let mut adaptive = Adaptive::new(&mut blocks, queue, config);
         blocks.set_key(BLOCK, &BlockHash([1, 0, 0, 0]), Fingerprint(5), 16, NO_SEGMENT);
-        adaptive.start(&blocks, &[BLOCK], class);
+        adaptive.start(&blocks, &[BLOCK], class, Access::Computed);
         (blocks, adaptive)
     }
 

@@ -19,8 +19,13 @@ pub(in super::super) enum Access {
     /// A request uses a block that was cached.
     #[default]
     Hit,
+    /// The same, but vLLM's default policy has no tail at or after the block. It computes the
+    /// block.
+    HitWithoutTail,
     /// The block is computed, for the first time or again.
     Computed,
+    /// The same, but vLLM's default policy has no tail at or after the block.
+    ComputedWithoutTail,
     /// The block becomes free, in a class.
     Freed(u8),
 }
@@ -77,13 +82,14 @@ impl ShadowCaches {
     #[inline(never)]
     fn flush_all(&mut self) {
         let mut keys = std::mem::take(&mut self.log.keys);
+        let access = self.log.access;
+        if matches!(access, Access::Hit | Access::HitWithoutTail) {
+            self.counts.hit += keys.len() as u64;
+        }
         for part in keys.chunks(PART) {
-            match self.log.access {
-                Access::Hit => {
-                    self.counts.hit += part.len() as u64;
-                    self.used(part);
-                }
-                Access::Computed => self.used(part),
+            match access {
+                Access::Hit | Access::Computed => self.used(part, true),
+                Access::HitWithoutTail | Access::ComputedWithoutTail => self.used(part, false),
                 Access::Freed(class) => self.freed(part, usize::from(class)),
             }
         }

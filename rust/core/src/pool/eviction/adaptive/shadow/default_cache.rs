@@ -1,10 +1,9 @@
-//! Simulates what vLLM's own policy would have kept of the sampled blocks: a queue by the time at
-//! which blocks became free.
+//! Simulates what vLLM's default policy would have kept of the sampled blocks: a queue by the time
+//! at which blocks became free.
 //!
-//! vLLM's policy caches a tail wherever a hit may end. The simulation has amounts of tails, in
-//! proportion to the full blocks that vLLM would have computed. A *tick* ends when a 32nd of the
-//! room has become free. The queue stores how much of each tick is still cached. A key stores its
-//! tick. Eviction lowers the oldest amounts.
+//! That policy also caches tails, at the ends of prompts and where prompts diverge. The simulation
+//! has them as amounts. A *tick* ends when a 32nd of the room has become free. The queue stores how
+//! much of each tick is still cached. A key stores its tick. Eviction lowers the oldest amounts.
 
 use std::collections::VecDeque;
 
@@ -15,7 +14,6 @@ pub(super) type Tick = u16;
 /// pool would have for it.
 #[derive(Debug)]
 pub(in super::super) struct DefaultCache {
-    tails_per_block: u64,
     blocks_per_sample: u64,
     /// The amount that became free in each tick and is still cached, the oldest first. The last one
     /// is of the current tick.
@@ -33,11 +31,9 @@ impl DefaultCache {
     /// The number of ticks in which as much becomes free as there is room for.
     const TICKS: u64 = 32;
 
-    /// Creates an empty queue. With each full block, the policy computes `tails_per_block` window
-    /// blocks.
-    pub(super) fn new(tails_per_block: f64, blocks_per_sample: usize) -> Self {
+    /// Creates an empty queue.
+    pub(super) fn new(blocks_per_sample: usize) -> Self {
         Self {
-            tails_per_block: (tails_per_block * Self::UNIT as f64).round() as u64,
             blocks_per_sample: blocks_per_sample as u64,
             amounts: VecDeque::from([0]),
             sum: 0,
@@ -51,13 +47,8 @@ impl DefaultCache {
         self.add(num as u64 * Self::UNIT);
     }
 
-    /// Notes the computation of full blocks that were never computed before, or were evicted since.
-    pub(super) fn computed(&mut self, num: usize) {
-        self.add(num as u64 * self.tails_per_block);
-    }
-
-    /// Notes that states have become cached, as they would under vLLM's own policy.
-    pub(in super::super) fn cached_states(&mut self, num: usize) {
+    /// Notes that tails of a prompt have become cached, sampled or not.
+    pub(in super::super) fn cached_tails(&mut self, num: usize) {
         self.add(num as u64 * Self::UNIT / self.blocks_per_sample);
     }
 
@@ -94,10 +85,7 @@ impl DefaultCache {
         if num == 0 {
             return 0;
         }
-        let Some(amount) = self.amount_of(freed_at) else {
-            self.computed(num);
-            return 0;
-        };
+        let Some(amount) = self.amount_of(freed_at) else { return 0 };
         let there = (num as u64 * Self::UNIT).min(*amount);
         *amount -= there;
         self.sum -= there;
@@ -140,11 +128,12 @@ impl DefaultCache {
 mod tests {
     use super::*;
 
-    /// Frees blocks one by one, in a pool with room for 40. The policy had none of the blocks.
-    fn compute(cache: &mut DefaultCache, num: usize) -> Vec<Tick> {
+    /// Frees blocks one by one, in a pool with room for 40, and tails with each of them. The policy
+    /// had none of the blocks. One block in 16 is sampled.
+    fn compute(cache: &mut DefaultCache, num: usize, num_tails: usize) -> Vec<Tick> {
         let compute_one = |_| {
             let tick = cache.now;
-            cache.computed(1);
+            cache.cached_tails(num_tails);
             cache.freed(1);
             cache.fit(40);
             tick
@@ -158,41 +147,45 @@ mod tests {
 
     #[test]
     fn tails_take_their_part_of_the_room() {
-        for (tails_per_block, room) in [(0.0, 40), (1.0, 20), (4.0, 8)] {
-            let mut cache = DefaultCache::new(tails_per_block, 16);
-            let ticks = compute(&mut cache, 300);
+        for (num_tails, room) in [(0, 40), (16, 20), (64, 8)] {
+            let mut cache = DefaultCache::new(16);
+            let ticks = compute(&mut cache, 300, num_tails);
             let kept = num_kept(&mut cache, &ticks);
             // The difference is in the ticks that are half evicted.
-            assert!(kept.abs_diff(room) <= 2, "{kept} of {room} with {tails_per_block} tails");
+            assert!(kept.abs_diff(room) <= 2, "{kept} of {room} with {num_tails} tails");
         }
     }
 
     #[test]
     fn what_is_used_again_is_not_evicted_and_its_tails_are() {
-        let mut cache = DefaultCache::new(1.0, 16);
-        let mut hot = compute(&mut cache, 5);
+        let mut cache = DefaultCache::new(16);
+        let mut hot = compute(&mut cache, 5, 16);
         for _ in 0..100 {
             assert_eq!(num_kept(&mut cache, &hot), 5);
             hot = vec![cache.now; 5];
             cache.freed(5);
             cache.fit(40);
-            compute(&mut cache, 5);
+            compute(&mut cache, 5, 16);
         }
     }
 
     #[test]
-    fn states_take_room_too() {
-        let mut cache = DefaultCache::new(0.0, 16);
-        let ticks = compute(&mut cache, 40);
-        cache.cached_states(160);
-        cache.fit(40);
-        assert!(num_kept(&mut cache, &ticks).abs_diff(30) <= 2);
+    fn tails_that_are_hit_move_with_their_full_blocks() {
+        let mut cache = DefaultCache::new(16);
+        let ticks = compute(&mut cache, 10, 16);
+        let (first, now) = (cache.amounts[0], cache.amounts[cache.amounts.len() - 1]);
+        let sum = cache.sum;
+        assert_eq!(num_kept(&mut cache, &ticks[..1]), 1);
+        cache.hit_tails(16);
+        let unit = DefaultCache::UNIT;
+        assert_eq!((cache.amounts[0], cache.sum), (first - 2 * unit, sum - unit));
+        assert_eq!(cache.amounts.back(), Some(&(now + unit)));
     }
 
     #[test]
     fn an_emptied_queue_has_nothing() {
-        let mut cache = DefaultCache::new(1.0, 16);
-        let ticks = compute(&mut cache, 10);
+        let mut cache = DefaultCache::new(16);
+        let ticks = compute(&mut cache, 10, 16);
         cache.clear();
         assert_eq!((num_kept(&mut cache, &ticks), cache.amounts.len()), (0, 1));
     }

@@ -40,8 +40,8 @@ pub struct SampleCounts {
     /// The number of these blocks that each of [`ScoringFunction::ALL`] would still have had.
     /// Tails, which a hit needs too, are not considered, so the number can exceed `hit`.
     pub kept: [u64; FUNCTIONS],
-    /// The number of blocks that vLLM's own policy would have kept in addition to the tails that it
-    /// caches.
+    /// The number of these blocks that vLLM's default policy would have hit. It caches tails at the
+    /// ends of prompts and where prompts diverge.
     pub kept_by_default: u64,
 }
 
@@ -101,9 +101,8 @@ struct ShadowCache {
 const VALUE_SHARES: [f32; 1] = [1.0];
 
 impl ShadowCaches {
-    /// Creates the shadow caches of a pool of `num_blocks` blocks. vLLM's own policy computes
-    /// `tails_per_block` window blocks with each full block.
-    pub(super) fn new(num_blocks: usize, tails_per_block: f64) -> Self {
+    /// Creates the shadow caches of a pool of `num_blocks` blocks.
+    pub(super) fn new(num_blocks: usize) -> Self {
         let halvings = tuning::SPARSER_SAMPLES.iter().filter(|&&pool| num_blocks >= pool).count();
         let num_zeros = tuning::SAMPLE_BITS + halvings as u32;
         let hazard = HazardEstimate::new();
@@ -118,7 +117,7 @@ impl ShadowCaches {
             table: ShadowTable::new((num_blocks >> num_zeros) * 5 + 64),
             ghost_lists: (0..CLASSES * AGES).map(|_| GhostList::default()).collect(),
             caches,
-            default_cache: DefaultCache::new(tails_per_block, 1 << num_zeros),
+            default_cache: DefaultCache::new(1 << num_zeros),
             hazard,
             once_used: FadingCount::default(),
             reused: FadingCount::default(),
@@ -282,7 +281,7 @@ mod tests {
         for (num_blocks, share) in
             [(100, 16), (tuning::SPARSER_SAMPLES[0], 32), (tuning::SPARSER_SAMPLES[1], 64)]
         {
-            let shadow = ShadowCaches::new(num_blocks, 0.0);
+            let shadow = ShadowCaches::new(num_blocks);
             assert_eq!(
                 (0..1024).filter(|&n| n << 22 < shadow.sample_limit()).count(),
                 1024 / share
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn each_scoring_function_has_as_many_keys_as_the_pool() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..50, 20);
         assert!(shadow.num_kept() == [20; 3]);
         // The oldest 30 keys are evicted.
@@ -304,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_each_scoring_function_would_have_kept_is_counted() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..50, 20);
         assert_eq!(shadow.counts, SampleCounts { asked: 50, ..SampleCounts::default() });
         pass(&mut shadow, 29..30, 20); // gone
@@ -325,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_key_in_use_is_no_hit() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..1, 20);
         (0..3).for_each(|_| access(&mut shadow, 1, Access::Hit));
         assert!(shadow.caches.iter().all(|cache| cache.hits == 1) && shadow.num_kept() == [0; 3]);
@@ -333,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_scoring_function_that_would_have_hit_most_is_in_force() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         for _ in 0..3 {
             assert_eq!(shadow.in_force(), ScoringFunction::Recency);
             shadow.caches[2].hits = 3;
@@ -346,7 +345,7 @@ mod tests {
 
     #[test]
     fn no_cache_evicts_while_the_pool_has_room() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         for n in 0..50 {
             access(&mut shadow, n + 1, Access::Computed);
             access(&mut shadow, n + 1, Access::Freed(0));
@@ -362,7 +361,7 @@ mod tests {
     /// functions lose all of the scan.
     #[test]
     fn a_cyclic_scan_is_for_the_hazards() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         for _ in 0..20 {
             for first in (0..100).step_by(4) {
                 pass(&mut shadow, first..first + 4, 50);
@@ -376,7 +375,7 @@ mod tests {
 
     #[test]
     fn keys_are_forgotten_after_all_ages() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..5, 20);
         access(&mut shadow, 77, Access::Computed);
         (1..AGES).for_each(|_| shadow.end_epoch());
@@ -389,7 +388,7 @@ mod tests {
 
     #[test]
     fn an_emptied_cache_has_no_keys_and_the_same_profile() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..5, 20);
         pass(&mut shadow, 0..5, 20);
         let scores = *shadow.scores();
@@ -402,7 +401,7 @@ mod tests {
 
     #[test]
     fn keys_that_come_and_go_within_an_epoch_leave_no_gaps_behind() {
-        let mut shadow = ShadowCaches::new(1000, 0.0);
+        let mut shadow = ShadowCaches::new(1000);
         pass(&mut shadow, 0..50, 20);
         for _ in 0..100 {
             pass(&mut shadow, 45..50, 20);

@@ -1,17 +1,19 @@
 //! Updates the shadow caches with accesses to sampled blocks, many of them at once.
 
+use super::default_cache::{DefaultCache, Tick};
 use super::table::{Entry, ShadowKey};
 use super::{AGES, FUNCTIONS, ShadowCaches};
 
 impl ShadowCaches {
-    /// Notes that requests use blocks, whether they are cached or not.
-    pub(super) fn used(&mut self, keys: &[ShadowKey]) {
+    /// Notes that requests use blocks, whether they are cached or not. `has_tail` is false if
+    /// vLLM's default policy cannot hit them, because it has no tail there.
+    pub(super) fn used(&mut self, keys: &[ShadowKey], has_tail: bool) {
         self.counts.asked += keys.len() as u64;
         self.table.prefetch(keys);
-        let (mut left, mut num_in_use, mut num_others) = (keys, 0, 0);
+        let (mut left, mut num_in_use) = (keys, 0);
         while let [key, others @ ..] = left {
             let Some(entry) = self.table.enter(*key) else {
-                (left, num_others) = (others, num_others + 1);
+                left = others;
                 continue;
             };
             match entry.list {
@@ -21,39 +23,45 @@ impl ShadowCaches {
                     left = others;
                 }
                 index => {
-                    let behind = self.remove_from_list(usize::from(index), left);
-                    num_others += left.len() - behind.len();
-                    left = behind;
+                    left = self.remove_from_list(usize::from(index), left, has_tail);
                     continue;
                 }
             }
             (entry.list, entry.epoch_or_tick) = (Entry::IN_USE, self.epoch as u16);
         }
-        self.default_cache.computed(keys.len() - num_in_use - num_others);
         if num_in_use > 0 {
             self.counts.kept.iter_mut().for_each(|kept| *kept += num_in_use as u64);
-            self.counts.kept_by_default += num_in_use as u64;
+            self.counts.kept_by_default += if has_tail { num_in_use as u64 } else { 0 };
         }
     }
 
     /// Removes the keys of used blocks from a ghost list, up to the first key that is not in the
     /// list. Returns the remaining keys.
     #[inline(never)]
-    fn remove_from_list<'a>(&mut self, index: usize, keys: &'a [ShadowKey]) -> &'a [ShadowKey] {
+    fn remove_from_list<'a>(
+        &mut self,
+        index: usize,
+        keys: &'a [ShadowKey],
+        has_tail: bool,
+    ) -> &'a [ShadowKey] {
         let Self { table, ghost_lists, default_cache, epoch, .. } = self;
         // Usually the blocks became free together.
         let (mut tick, mut num_of_tick, mut kept_by_default) = (0, 0, 0);
+        // A block that vLLM computes again stays cached, too.
+        let use_in_default = |cache: &mut DefaultCache, tick: Tick, num: usize| {
+            if has_tail { cache.used(tick, num) } else { 0 }
+        };
         let (num, num_kept) = ghost_lists[index].remove(keys.iter().map_while(|&key| {
             let entry = table.get_mut(key).filter(|entry| usize::from(entry.list) == index)?;
             if entry.epoch_or_tick != tick {
-                kept_by_default += default_cache.used(tick, num_of_tick);
+                kept_by_default += use_in_default(default_cache, tick, num_of_tick);
                 (tick, num_of_tick) = (entry.epoch_or_tick, 0);
             }
             num_of_tick += 1;
             (entry.list, entry.epoch_or_tick) = (Entry::IN_USE, *epoch as u16);
             Some(entry.position)
         }));
-        kept_by_default += default_cache.used(tick, num_of_tick);
+        kept_by_default += use_in_default(default_cache, tick, num_of_tick);
         self.counts.kept_by_default += kept_by_default as u64;
         self.count_removed(index, num, num_kept);
         &keys[num..]
