@@ -9,7 +9,7 @@ import pytest
 from kvoxide import PoisonedError, __version__
 from kvoxide.vllm.environment import recognise_host, recognition, sources
 from kvoxide.vllm.offload import native_class
-from kvoxide.vllm.offload.fallback import SafeTier
+from kvoxide.vllm.offload.safe_tier import SafeTier
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key

@@ -4,7 +4,7 @@
 from typing import Any
 
 from kvoxide.vllm.offload import manager as native_module
-from kvoxide.vllm.offload.fallback import FallbackManager
+from kvoxide.vllm.offload.switch import SwitchedManager
 from vllm.v1.kv_offload.base import LookupResult, get_offload_group_idx
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager, _RequestCacheAccess
 from vllm.v1.kv_offload.cpu.policies import arc as arc_module
@@ -18,7 +18,7 @@ from .fault import Faults, Plant
 manager = Faults("host tier")
 lru = Faults("host tier, LRU")
 arc = Faults("host tier, ARC")
-fallback = Faults("host tier, fallback")
+switch = Faults("host tier, switch")
 
 
 @manager
@@ -396,17 +396,17 @@ def _after_switch(plant: Plant, change: Any) -> None:
     plant.around(native_module, "switch_to_vllm", switch_and_change)
 
 
-@fallback
+@switch
 def freed_ids_are_copied_backwards(plant: Plant) -> None:
     _after_switch(plant, lambda manager: manager._free_list.reverse())
 
 
-@fallback
+@switch
 def events_are_not_copied(plant: Plant) -> None:
     _after_switch(plant, lambda manager: list(manager.take_events()))
 
 
-@fallback
+@switch
 def ranks_begin_anew(plant: Plant) -> None:
     def change(manager: Any) -> None:
         manager._policy._next_rank = 0
@@ -414,6 +414,6 @@ def ranks_begin_anew(plant: Plant) -> None:
     _after_switch(plant, change)
 
 
-fallback.lose(FallbackManager, "_take_request", "requests_begin_anew")
+switch.lose(SwitchedManager, "_take_request", "requests_begin_anew")
 
-FAULTS = {fault.name: fault for area in (manager, lru, arc, fallback) for fault in area.all}
+FAULTS = {fault.name: fault for area in (manager, lru, arc, switch) for fault in area.all}

@@ -165,7 +165,7 @@ class NativeCoordinator(CoordinatorCalls, Watched):
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         if self.repeated_blocks:
-            self.repeated_blocks.fall_back_if_repeated(self, "cache_blocks", request.request_id)
+            self.repeated_blocks.switch_if_repeated(self, "cache_blocks", request.request_id)
             if not isinstance(self, NativeCoordinator):
                 self.cache_blocks(request, num_computed_tokens)
                 return

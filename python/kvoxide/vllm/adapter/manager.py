@@ -13,10 +13,10 @@ from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
 from kvoxide.vllm.adapter.events import add_kinds
-from kvoxide.vllm.adapter.fallback import Fallback
 from kvoxide.vllm.adapter.pool import make_pool
 from kvoxide.vllm.adapter.retention_log import log_every_minute
 from kvoxide.vllm.adapter.support import engine_for
+from kvoxide.vllm.adapter.switch import Switch
 from kvoxide.vllm.adapter.watched import Watched, WatchedMeta, fields_of, preferring
 from kvoxide.vllm.environment import recognise, settings
 
@@ -79,7 +79,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         _SETTABLE_METHODS | _SETTABLE_FIELDS | {*_OBSERVED, "get_block_ids_for_computed_tokens"}
     )
     _settable_on_class = _SETTABLE_METHODS
-    _watcher: Fallback
+    _watcher: Switch
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take vLLM's arguments; retention settings of the environment apply."""
@@ -120,7 +120,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self._bind_calls()
         if wanted.retention == "adaptive":
             self._bind("new_step_starts", log_every_minute(self.engine, self.new_step_starts))
-        Fallback(self, arguments)
+        Switch(self, arguments)
 
     def _bind_calls(self) -> None:
         """The engine's methods are this object's: no Python frame between, unless somebody is to
@@ -140,7 +140,7 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
 
         def guarded(request: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(self, KVCacheManager):
-                repeated_blocks.fall_back_if_repeated(self, name, request.request_id)
+                repeated_blocks.switch_if_repeated(self, name, request.request_id)
                 if not repeated_blocks:
                     self._bind_calls()
             return call(request, *args, **kwargs)

@@ -39,7 +39,7 @@ class RepeatedBlocks:
         if is_first and on_first is not None:
             on_first()
 
-    def fall_back_if_repeated(self, thing: Any, name: str, request_id: str) -> None:
+    def switch_if_repeated(self, thing: Any, name: str, request_id: str) -> None:
         """Let vLLM's own objects continue before ``thing.name()`` of a request whose tables have a
         block more than once now."""
         self._request_ids = {noted for noted in self._request_ids if self._are_repeated(noted)}

@@ -8,8 +8,23 @@ In the order of its layers: each module imports only those below it.
 - ``planner``: the look-ups, loads and stores of a request.
 - ``manager``: vLLM's ``CPUOffloadingManager``, without state of its own.
 - ``attributes``: vLLM's attributes whose values are in Rust, for code that reads them.
-- ``fallback``: vLLM's own manager, once other code changes them; and a tier that failed.
+- ``switch``: switches to vLLM's own manager if other code changes these attributes.
+- ``safe_tier``: answers like an empty tier after a fault.
 - ``compatibility``: which of vLLM's managers a tier can be.
+
+The path of a look-up, over kvoxide's tier:
+
+1. The scheduler calls ``get_num_new_matched_tokens()``, which the connector inherits from vLLM.
+2. That calls ``_lookup_complete_chunks``, which is ``Planner.look_up()``.
+3. It calls ``OffloadPlanner.look_up()`` (``rust/python/src/offload/planner.rs``). ``look_up.rs``
+   there searches all groups with the look-ups of ``rust/core/src/host/lookup.rs``.
+4. After the allocation, the scheduler calls ``update_state_after_alloc()``. It gets the plan from
+   ``Planner.load()`` and makes the job in ``jobs`` (``_load()``).
+5. When the workers are done, vLLM calls the manager's ``complete_load()``. That calls
+   ``OffloadPlanner.end()``.
+
+The two ``_..._lookup()`` methods in ``connector`` are on this path only if another manager is
+configured, or if events describe themselves.
 
 Importing this takes the compiled module; vLLM is imported with the manager.
 """

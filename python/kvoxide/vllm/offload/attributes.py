@@ -16,7 +16,6 @@ from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostTier
 from kvoxide._core_vllm import VllmBlockIds, VllmBlocks, VllmChunkKeys, VllmRequestKeys
-from kvoxide.vllm.offload.fallback import chunks_of
 
 
 class ViewedState(StockManager):  # type: ignore[misc]
@@ -131,9 +130,22 @@ class _PolicyView(_Changes):  # type: ignore[misc]
         return self._chunks().get(key)
 
     def _chunks(self) -> dict[bytes, ChunkStatus]:
-        shown = chunks_of(self._manager.tier, self._shown)
+        shown = _chunks_of(self._manager.tier, self._shown)
         self.__dict__["_shown"] = shown
         return shown
+
+
+def _chunks_of(tier: Any, shown: dict[bytes, ChunkStatus]) -> dict[bytes, ChunkStatus]:
+    """Return vLLM's objects for the chunks of all keys. A chunk in ``shown`` keeps its object."""
+    chunks = {}
+    for key, (chunk_id, num_loads) in tier.get_chunks().items():
+        chunk = shown.get(key)
+        if chunk is None or chunk.chunk_id != chunk_id:
+            chunk = ChunkStatus(chunk_id)
+        # vLLM counts a store as -1 references.
+        chunk.ref_cnt = -1 if num_loads is None else num_loads
+        chunks[key] = chunk
+    return chunks
 
 
 class LruView(_PolicyView, LRUCachePolicy):  # type: ignore[misc]

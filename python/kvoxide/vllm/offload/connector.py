@@ -2,7 +2,8 @@
 
 All other methods are inherited from vLLM. Where the tier is kvoxide's, the keys of requests are in
 Rust, and one call looks up, loads or stores many. Any other manager gets vLLM's calls, in their
-number and order.
+number and order. ``_maximal_prefix_lookup()`` and ``_sliding_window_lookup()`` are called only
+then, or if events describe themselves.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

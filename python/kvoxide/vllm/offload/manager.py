@@ -19,7 +19,8 @@ from kvoxide._core_vllm import VllmChunkKeys
 from kvoxide.vllm.environment import recognise_host, settings
 from kvoxide.vllm.offload.attributes import ChunkKeySet, ViewedState, in_rust
 from kvoxide.vllm.offload.compatibility import bound_arguments
-from kvoxide.vllm.offload.fallback import SafeTier, switch_to_vllm
+from kvoxide.vllm.offload.safe_tier import SafeTier
+from kvoxide.vllm.offload.switch import switch_to_vllm
 
 ANSWERS: Final = {
     "miss": LookupResult.MISS,

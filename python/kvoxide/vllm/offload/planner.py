@@ -22,8 +22,8 @@ from vllm.v1.request import RequestStatus
 from kvoxide._core_vllm import OffloadLoadPlan, OffloadPlanner, VllmBlockIds, VllmRequestKeys
 from kvoxide.vllm.environment import recognise_connector
 from kvoxide.vllm.offload.attributes import KeyPositions
-from kvoxide.vllm.offload.fallback import guarded, unguarded
 from kvoxide.vllm.offload.manager import CPUOffloadingManager, request_of
+from kvoxide.vllm.offload.safe_tier import guarded, unguarded
 
 _HIT: Final = LookupResult.HIT
 _HIT_PENDING: Final = LookupResult.HIT_PENDING

@@ -1,4 +1,8 @@
-"""Decides which manager vLLM gets, and logs one line about it."""
+"""Decides which manager vLLM gets, and logs one line about it.
+
+To fall back is to construct vLLM's own class. A manager that is serving does not fall back. It
+switches to vLLM's own objects: see :mod:`kvoxide.vllm.adapter.switch`.
+"""
 
 import os
 import sys
@@ -39,7 +43,7 @@ def build_manager(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         fall_back([str(error)])
     except UnsupportedError:
         raise
-    except _FallBack as error:
+    except FallBack as error:
         fall_back(error.reasons)
     except Exception as error:
         fall_back([f"unexpected {type(error).__name__}: {error}; please report it"], cause=error)
@@ -59,15 +63,19 @@ def fall_back(
     log_not_active("the KV cache", keeps, text + settings.lost_policies())
 
 
-class _FallBack(Exception):
-    def __init__(self, reasons: Sequence[str]) -> None:
+class FallBack(Exception):
+    """Carries the reasons why vLLM's own class is constructed. It has none if vLLM's constructor
+    will raise."""
+
+    def __init__(self, reasons: Sequence[str] = ()) -> None:
+        """Take the reasons."""
         super().__init__(*reasons)
-        self.reasons = reasons
+        self.reasons = list(reasons)
 
 
 def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if problem := compiled_module_problem():
-        raise _FallBack([problem])
+        raise FallBack([problem])
     wanted = settings.current()
     if wanted.mode == "shadow":
         # vLLM's manager decides, and it has no other policy.
@@ -76,7 +84,7 @@ def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     else:
         reasons = takeover_reasons() or _scheduler_reasons()
     if reasons:
-        raise _FallBack(reasons)
+        raise FallBack(reasons)
     from kvoxide.vllm import adapter
 
     try:
@@ -127,7 +135,7 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
     if wanted.changes_policy and not reasons_against(arguments, Settings(wanted.mode)):
         variable = _variable_at_fault(arguments, wanted)
         raise SettingsError(variable, os.environ.get(variable, ""), "; ".join(reasons))
-    raise _FallBack(reasons)
+    raise FallBack(reasons)
 
 
 def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
@@ -140,7 +148,7 @@ def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
     kinds = {group.kind for group in group_specs(arguments["kv_cache_config"].kv_cache_groups)}
     if uncovered := sorted(kinds - certificate.kinds.keys()):
         covered = ", ".join(certificate.kinds)
-        raise _FallBack(
+        raise FallBack(
             [
                 f"the certificate of this vLLM covers groups of {covered}, but not of "
                 f"{', '.join(uncovered)}; run `kvoxide verify` with more --seconds"

@@ -22,12 +22,7 @@ from kvoxide.vllm.environment import (
     log_not_active,
     settings,
 )
-from kvoxide.vllm.plugin.decision import constructed
-
-
-class _FallBack(Exception):
-    """Carries the reasons why vLLM's own class is constructed. It is empty if vLLM's constructor
-    will raise."""
+from kvoxide.vllm.plugin.decision import FallBack, constructed
 
 
 @dataclass(frozen=True)
@@ -78,8 +73,8 @@ class ReplacedClass:
                 return made
         except (SettingsError, UnsupportedError):
             raise
-        except _FallBack as error:
-            reasons = list(error.args)
+        except FallBack as error:
+            reasons = error.reasons
         except Exception as error:
             reasons = [f"unexpected {type(error).__name__}: {error}; please report it"]
             cause = error
@@ -112,9 +107,9 @@ def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     try:
         arguments = offload.bound_arguments(args, kwargs)
     except TypeError:
-        raise _FallBack from None  # these are not vLLM's arguments; its own constructor says so
+        raise FallBack from None  # these are not vLLM's arguments; its own constructor says so
     if reasons := offload.reasons_against(arguments):
-        raise _FallBack(*reasons)
+        raise FallBack(reasons)
     return constructed(offload.native_class(), args, kwargs), _describe_tier(arguments)
 
 
@@ -135,9 +130,10 @@ def _construct_connector(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 
 def _construct_simple(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    raise _FallBack(
+    reason = (
         "kvoxide supports OffloadingConnector alone; unset VLLM_USE_SIMPLE_KV_OFFLOAD to use it"
     )
+    raise FallBack([reason])
 
 
 def _shadow_connector() -> Any:

@@ -2,8 +2,8 @@
 //! scheduler.
 
 mod coordinator;
-mod fallback;
 mod scheduling;
+mod switch;
 mod tables;
 mod worker;
 

@@ -1,8 +1,12 @@
-"""vLLM's own objects in place of kvoxide's, in the same state and under the same identity, once
-other code changes what the engine does not read.
+"""Switches a manager that is serving to vLLM's own objects, in the same state and under the same
+identity. It does so when other code changes something that the engine does not read.
 
-A wrapper around a method of the pool, the queue, the coordinator or a group is then called as vLLM
-calls it: for each block, with the block as it is at that moment, and free to do something else.
+For example, other code wraps a method of the pool, the queue, the coordinator or a group. vLLM's
+objects then call the wrapper for each block, with the block's state at that moment. The wrapper may
+do something else.
+
+A server that does not start with kvoxide's manager falls back instead: see
+:mod:`kvoxide.vllm.plugin.decision`.
 """
 
 import gc
@@ -23,11 +27,11 @@ _KEPT: Final = ("empty_kv_cache_blocks", "kv_event_queue", "_reuse_watchers")
 """Fields that have the same object afterwards."""
 
 
-class Fallback:
-    """Replaces the objects of one manager by vLLM's own before a change that needs them."""
+class Switch:
+    """Replaces the objects of one manager with vLLM's own before a change that needs them."""
 
     def __init__(self, manager: Any, arguments: Mapping[str, Any]) -> None:
-        """Watch ``manager``, which was made with these arguments of vLLM's."""
+        """Watch ``manager``, which was constructed with these arguments of vLLM's."""
         self._manager = manager
         self._arguments = {name: value for name, value in arguments.items() if name != "self"}
         self._pending_change: str | None = None

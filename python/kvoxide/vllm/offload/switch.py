@@ -1,9 +1,8 @@
-"""Replacements of kvoxide's tier: vLLM's own manager, once other code changes its attributes, and
-an empty tier, once it fails."""
+"""Switches kvoxide's manager of the CPU offload cache to vLLM's own while it serves, because other
+code changed one of its attributes."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from vllm.v1.kv_offload.base import get_offload_group_idx
@@ -13,9 +12,8 @@ from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
 from vllm.v1.kv_offload.cpu.policies.base import ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
-from kvoxide import HostRequest, HostTier
-from kvoxide._core import InternalError
-from kvoxide.vllm.environment import log_switched, logger, recognise_host, settings
+from kvoxide import HostRequest
+from kvoxide.vllm.environment import log_switched, recognise_host, settings
 
 # Attributes of both managers that are read and set alike.
 _COPIED: Final = (
@@ -28,8 +26,8 @@ _COPIED: Final = (
 )
 
 
-class FallbackManager(StockManager):  # type: ignore[misc]
-    """vLLM's manager with the state of a tier, and of its requests once they are asked for."""
+class SwitchedManager(StockManager):  # type: ignore[misc]
+    """vLLM's manager in the state of a tier. It takes each request's state on demand."""
 
     def _get_request_cache_access(self, req_context: Any) -> Any:
         self._take_request(req_context)
@@ -76,7 +74,7 @@ def switch_to_vllm(manager: Any, policy: Any, why: str) -> None:
         lists = {name: OrderedDict(getattr(policy, name)) for name in ("t1", "t2", "b1", "b2")}
         lists["target_t1_size"] = policy.target_t1_size
         _replace_instance(policy, ARCCachePolicy, lists, capacity)
-    _replace_instance(manager, FallbackManager, state, **arguments)
+    _replace_instance(manager, SwitchedManager, state, **arguments)
     log_switched("the CPU offload cache", why, settings.HOST_VARIABLE)
 
 
@@ -102,91 +100,3 @@ def _replace_instance(
     object.__setattr__(thing, "__class__", cls)
     thing.__init__(*args, **kwargs)
     vars(thing).update(state)
-
-
-def chunks_of(tier: Any, shown: dict[bytes, ChunkStatus]) -> dict[bytes, ChunkStatus]:
-    """Returns vLLM's objects for the chunks of all keys: of those in ``shown`` the same again."""
-    chunks = {}
-    for key, (chunk_id, num_loads) in tier.get_chunks().items():
-        chunk = shown.get(key)
-        if chunk is None or chunk.chunk_id != chunk_id:
-            chunk = ChunkStatus(chunk_id)
-        # vLLM counts a store as a reference less than none.
-        chunk.ref_cnt = -1 if num_loads is None else num_loads
-        chunks[key] = chunk
-    return chunks
-
-
-# A tier that failed has nothing, takes nothing, and forgets what ends.
-_ANSWERS: Final = {
-    "start_request": None,
-    "lookup": "miss",
-    "lookup_prefix": 0,
-    "lookup_window": 0,
-    "is_any_loading": False,
-    "set_loading": None,
-    "touch": None,
-    "complete_load": None,
-    "prepare_store": None,
-    "complete_store": None,
-    "finish_request": None,
-    "reset": None,
-    "take_events": (),
-    "take_num_skipped": 0,
-    "take_store_sizes": (),
-}
-
-
-class SafeTier:
-    """A :class:`kvoxide.HostTier` that is out of use from its first fault on.
-
-    The fault is logged. A load alone, for which there are no chunks then, still raises it.
-    """
-
-    def __init__(self, tier: HostTier) -> None:
-        """Take the tier."""
-        self.unguarded = tier
-        self._has_failed = False
-        self.num_chunks = tier.num_chunks
-        for name, answer in _ANSWERS.items():
-            setattr(self, name, self.guarded(getattr(tier, name), answer))
-
-    def guarded(self, method: Any, answer: Any) -> Any:
-        """Return a method of another object over this tier, which answers so once it failed."""
-        return partial(self._call, method, answer)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what the tier has; if it failed, its numbers are an empty tier's."""
-        try:
-            return getattr(self.unguarded, name)
-        except InternalError as error:
-            self._fail(error)
-            return self.num_chunks if name == "num_free_chunks" else 0
-
-    def _call(self, method: Any, answer: Any, *args: Any) -> Any:
-        if self._has_failed:
-            return answer
-        try:
-            return method(*args)
-        except InternalError as error:
-            self._fail(error)
-            return answer
-
-    def _fail(self, error: InternalError) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            logger.error(
-                "kvoxide: the CPU offload cache failed and is disabled until restart. Cached "
-                "prompts will be recomputed. Restart the server and report this error: %s",
-                error,
-            )
-
-
-def unguarded(tier: Any) -> HostTier | None:
-    """Return the tier itself."""
-    return tier.unguarded if type(tier) is SafeTier else tier
-
-
-def guarded(tier: Any, method: Any, answer: Any) -> Any:
-    """Return a method of another object over ``tier``, which answers so once the tier failed."""
-    return tier.guarded(method, answer) if type(tier) is SafeTier else method
