@@ -42,11 +42,11 @@ class Comparison(Twins[World]):
         for happens in self._traffic.draw(self.sides[0]):
             self.both("what happens", happens)
         self.num_steps += 1
-        told = self.both("step", World.step)
-        if isinstance(told, Raised):
-            self._note_end(told)
+        report = self.both("step", World.step)
+        if isinstance(report, Raised):
+            self._note_end(report)
             return False
-        self.seen.update(told.counts())
+        self.seen.update(report.counts())
         for vllms, ours in zip(*(side.connectors for side in self.sides), strict=True):
             self.require_same("state", plain_state(vllms), plain_state(ours))
             if self.num_steps % STEPS_PER_TIER_CHECK == 0:

@@ -39,7 +39,7 @@ _REQUEST_STATE = [name for name in RequestOffloadState.__slots__ if name not in 
 
 
 @dataclass
-class Told:
+class StepReport:
     """Everything that a side shows of a step."""
 
     step: list[Any]
@@ -110,10 +110,10 @@ def plain_outputs(outputs: Any) -> list[Any]:
 
 def plain_stats(outputs: Any) -> list[Any]:
     """Return the counts, without times."""
-    told = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats]
+    reported = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats]
     return [
         (stats.kv_cache_usage, stats.connector_prefix_cache_stats, _timeless(stats))
-        for stats in told
+        for stats in reported
     ]
 
 

@@ -35,7 +35,7 @@ class Traffic:
             for _ in range(NUM_PROMPTS)
         ]
         self._num_requests = 0
-        self._served: list[str] = []
+        self._recent_requests: list[str] = []
 
     def draw(self, side: World) -> Iterator[Callable[[World], Any]]:
         """Yield the events. ``side`` is the state so far."""
@@ -58,7 +58,7 @@ class Traffic:
 
     def _add(self, name: str, tokens: list[int]) -> Callable[[World], Any]:
         rng = self._rng
-        self._served = [*self._served[-NUM_REMEMBERED:], name]
+        self._recent_requests = [*self._recent_requests[-NUM_REMEMBERED:], name]
         return partial(
             World.add,
             name=name,
@@ -70,9 +70,9 @@ class Traffic:
 
     def _tokens(self, side: World) -> list[int]:
         rng = self._rng
-        if self._served and rng.random() < 0.25:
+        if self._recent_requests and rng.random() < 0.25:
             # This is the next turn of a chat.
-            text = side.text_of(rng.choice(self._served))
+            text = side.text_of(rng.choice(self._recent_requests))
             length = len(text.prompt) + rng.randrange(40)
             tokens = [text.token(place) for place in range(min(length, self._longest))]
         else:

@@ -36,7 +36,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from .memory import Prefixes, Text
-from .observed import HOOKS, Told, plain_metadata, plain_outputs, plain_stats, plain_step
+from .observed import HOOKS, StepReport, plain_metadata, plain_outputs, plain_stats, plain_step
 from .scenario import Scenario
 from .worker import Batch, Rank
 
@@ -110,9 +110,9 @@ class World:
         self._block_size = size
         # Older releases of vLLM do not read it.
         self.scheduler.defer_async_loads = scenario.defers_loads
-        self._told: list[Any] = []
+        self._published: list[Any] = []
         self.scheduler.kv_event_publisher = SimpleNamespace(
-            publish=lambda batch: self._told.extend(batch.events), shutdown=lambda: None
+            publish=lambda batch: self._published.extend(batch.events), shutdown=lambda: None
         )
         self._prefixes = prefixes
         self._texts: dict[str, Text] = {}
@@ -204,7 +204,7 @@ class World:
         except RuntimeError:
             return False
 
-    def step(self) -> Told:
+    def step(self) -> StepReport:
         """Make a step, and return its visible state."""
         self._step += 1
         has_requests = self.scheduler.has_requests()
@@ -213,15 +213,15 @@ class World:
         requests = self.scheduler.requests
         self._in_flight.append((output, [requests[name].is_prefill_chunk for name in names]))
         self.counts["steps that defer loads"] += bool(getattr(self.scheduler, "deferred_loads", 0))
-        told = Told([has_requests, *plain_step(output)])
+        report = StepReport([has_requests, *plain_step(output)])
         # With async scheduling, a step is scheduled before the previous one has ended.
         if len(self._in_flight) > self.scenario.is_async or not names:
-            self._run(*self._in_flight.popleft(), told)
-        told.answers, self._answers = self._answers, []
-        return told
+            self._run(*self._in_flight.popleft(), report)
+        report.answers, self._answers = self._answers, []
+        return report
 
-    def _run(self, output: Any, is_chunk: list[bool], told: Told) -> None:
-        told.jobs = plain_metadata(output.kv_connector_metadata)
+    def _run(self, output: Any, is_chunk: list[bool], report: StepReport) -> None:
+        report.jobs = plain_metadata(output.kv_connector_metadata)
         forward, tokens = self._batch.take(output)
         reports = [rank.run(output, self._step, forward) for rank in self.ranks]
         names = list(output.num_scheduled_tokens)
@@ -239,8 +239,8 @@ class World:
         if len(done) > 1:
             done = [self._aggregator.aggregate(done)]
         outputs = self.scheduler.update_from_output(output, done[0])
-        told.outputs, told.stats = plain_outputs(outputs), plain_stats(outputs)
-        told.events, self._told = self._told, []
+        report.outputs, report.stats = plain_outputs(outputs), plain_stats(outputs)
+        report.events, self._published = self._published, []
 
 
 class ServersWorld(World):

@@ -106,7 +106,7 @@ def read_config(path: Path) -> Config:
             f"{source}: {_TEXT} needs a configuration class that comes with the model. kvoxide does"
             f" not execute a model's own code. {NEXT_STEP}"
         )
-    transformers_classes.settle_rope(source, config, text)
+    transformers_classes.use_present_rope_names(source, config, text)
     architecture = _architecture(file, config, values)
     whole, language = Fields(source, config, is_whole), Fields(source, text, is_whole)
     require_causal(whole, language)

@@ -20,7 +20,7 @@ _ORIGINAL: Final = "original_max_position_embeddings"
 _READING_ORIGINAL: Final = {"yarn", "deepseek_yarn", "llama3", "longrope", "su", _TELECHAT}
 
 
-def settle(config: Any) -> None:  # noqa: ANN401
+def use_present_names(config: Any) -> None:  # noqa: ANN401
     """Give the fields of a configuration's rotary positions their present names.
 
     Raises what Transformers raises for values that it does not know.

@@ -65,7 +65,7 @@ def text_config(source: str, config: Any) -> Any:  # noqa: ANN401
         raise refusal(source, error) from None
 
 
-def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
+def use_present_rope_names(source: str, *configs: Any) -> None:  # noqa: ANN401
     """Give the rotary positions of configurations the names that vLLM uses.
 
     Raises :class:`~kvoxide.ConfigError` for values that Transformers refuses.
@@ -73,7 +73,7 @@ def settle_rope(source: str, *configs: Any) -> None:  # noqa: ANN401
     with _quietly():
         for config in configs:
             try:
-                rope.settle(config)
+                rope.use_present_names(config)
             except Exception as error:
                 raise refusal(source, error) from None
 

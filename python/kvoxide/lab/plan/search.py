@@ -58,7 +58,7 @@ class Results:
         """Start without any result."""
         self._search = search
         self._played: dict[int, SimulationResult] = {}
-        self._roomy: set[int] = set()
+        self._with_spare_capacity: set[int] = set()
         self._least_cost: tuple[int, int] | None = None
         alike: dict[tuple[int, str, str], list[int]] = {}
         for at, candidate in enumerate(search.candidates):
@@ -71,7 +71,7 @@ class Results:
         """Add the result of a candidate."""
         search = self._search
         if has_spare_capacity(search.candidates[at], result, search.workload):
-            self._roomy.add(at)
+            self._with_spare_capacity.add(at)
         candidate = search.candidates[at]
         if self._judged(candidate, result).is_met:
             self._least_cost = min(candidate.cost, self._least_cost or candidate.cost)
@@ -80,7 +80,7 @@ class Results:
     def matters(self, at: int) -> bool:
         """Return whether a candidate must be played to know the cheapest. Any thread may call
         this."""
-        if at in self._played or not self._roomy.isdisjoint(self._smaller[at]):
+        if at in self._played or not self._with_spare_capacity.isdisjoint(self._smaller[at]):
             return False
         return self._is_of_interest(self._search.candidates[at])
 
@@ -105,7 +105,7 @@ class Results:
         candidate whose result it shares."""
         search, candidate = self._search, self._search.candidates[at]
         for other in self._smaller[at]:
-            if other in self._roomy:
+            if other in self._with_spare_capacity:
                 smaller = search.candidates[other]
                 return self._judged(candidate, self._played[other], same_as=smaller)
         result = self._played.get(at)

@@ -1,7 +1,7 @@
 """Which code of vLLM decides what kvoxide decides in its place, or is relied on by kvoxide.
 
 The planning of a model's groups and sizes is not among it: it comes before, and its result is
-input. Neither is vLLM's scheduler, whose own code runs: :mod:`kvoxide.vllm.environment.scheduler`
+input. Neither is vLLM's scheduler, whose own code runs: :mod:`kvoxide.vllm.environment.schedulers`
 looks at what it does with the manager.
 """
 

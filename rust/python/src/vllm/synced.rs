@@ -23,20 +23,20 @@ struct Row {
     ids: GroupBlocks,
 }
 
-/// A kind of data about each request in a group that a dictionary holds.
+/// A value of each request in a group that a dictionary holds.
 #[derive(Clone, Copy)]
-pub(super) enum Fact {
+pub(super) enum RequestField {
     /// The number of leading blocks that count as cached.
     NumCached,
     /// The tokens and the position of the state inside the running chunk.
     Checkpoint,
 }
 
-/// A dictionary with a fact about each request for which it is known.
-struct Facts {
+/// A dictionary with one field of each request for which it is known.
+struct FieldsByRequest {
     group: usize,
-    fact: Fact,
-    /// Request id -> fact.
+    field: RequestField,
+    /// Request id -> value.
     dict: Py<PyDict>,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct Synced {
     views_of: ViewsOf,
     rows: hashbrown::HashMap<RequestId, Vec<Row>>,
     changed: Vec<RequestId>,
-    facts: Vec<Facts>,
-    /// Names of requests whose facts may have changed.
-    changed_facts: Vec<(RequestId, String)>,
+    field_dicts: Vec<FieldsByRequest>,
+    /// Names of requests whose fields may have changed.
+    changed_fields: Vec<(RequestId, String)>,
     alias_keys: Option<Py<PyDict>>,
 }
 
@@ -59,8 +59,8 @@ impl Synced {
             views_of,
             rows,
             changed: Vec::new(),
-            facts: Vec::new(),
-            changed_facts: Vec::new(),
+            field_dicts: Vec::new(),
+            changed_fields: Vec::new(),
             alias_keys: None,
         })
     }
@@ -80,16 +80,16 @@ impl Synced {
         self.changed.push(request);
     }
 
-    /// Adds an empty dictionary, which gets a fact about each of these requests and later ones.
-    pub(super) fn add_facts(
+    /// Adds an empty dictionary, which gets a field of each of these requests and later ones.
+    pub(super) fn add_fields(
         &mut self,
         group: usize,
-        fact: Fact,
+        field: RequestField,
         dict: &Bound<'_, PyDict>,
         requests: impl IntoIterator<Item = (RequestId, String)>,
     ) {
-        self.facts.push(Facts { group, fact, dict: dict.clone().unbind() });
-        self.changed_facts.extend(requests);
+        self.field_dicts.push(FieldsByRequest { group, field, dict: dict.clone().unbind() });
+        self.changed_fields.extend(requests);
     }
 
     /// Adds an empty dictionary, which gets the alias keys of blocks.
@@ -99,7 +99,7 @@ impl Synced {
 
     /// Returns whether a request changed since the last update.
     pub(super) fn needs_update(&self) -> bool {
-        !self.changed.is_empty() || !self.changed_facts.is_empty()
+        !self.changed.is_empty() || !self.changed_fields.is_empty()
     }
 
     /// Notes that a call may have changed the tables of a request.
@@ -107,8 +107,8 @@ impl Synced {
         if self.rows.contains_key(&request) {
             self.changed.push(request);
         }
-        if !self.facts.is_empty() {
-            self.changed_facts.push((request, name.to_owned()));
+        if !self.field_dicts.is_empty() {
+            self.changed_fields.push((request, name.to_owned()));
         }
     }
 
@@ -118,9 +118,9 @@ impl Synced {
             // Other code may have removed the entry already.
             let _ = rows.bind(py).del_item(name);
         }
-        self.changed_facts.retain(|(changed, _)| *changed != request);
-        for Facts { dict, .. } in &self.facts {
-            // The fact may be unknown for this request.
+        self.changed_fields.retain(|(changed, _)| *changed != request);
+        for FieldsByRequest { dict, .. } in &self.field_dicts {
+            // The field may be unknown for this request.
             let _ = dict.bind(py).del_item(name);
         }
     }
@@ -139,9 +139,9 @@ impl Synced {
                 row.update(py, &held.groups[row.group].blocks, views_of)?;
             }
         }
-        for (request, name) in std::mem::take(&mut self.changed_facts) {
-            for facts in &self.facts {
-                facts.update(py, core, request, &name)?;
+        for (request, name) in std::mem::take(&mut self.changed_fields) {
+            for fields in &self.field_dicts {
+                fields.update(py, core, request, &name)?;
             }
         }
         self.sync_alias_keys(py, core, hash_len)
@@ -163,7 +163,7 @@ impl Synced {
     }
 }
 
-impl Facts {
+impl FieldsByRequest {
     /// Updates the entry of a request.
     fn update(
         &self,
@@ -173,13 +173,13 @@ impl Facts {
         name: &str,
     ) -> PyResult<()> {
         let dict = self.dict.bind(py);
-        let is_known = match self.fact {
-            Fact::NumCached => {
+        let is_known = match self.field {
+            RequestField::NumCached => {
                 let held = core.blocks_of(request).ok();
                 let count = held.and_then(|held| held.groups.get(self.group)?.num_cached_blocks);
                 count.map(|count| dict.set_item(name, count))
             }
-            Fact::Checkpoint => {
+            RequestField::Checkpoint => {
                 let group = core.groups().get(self.group);
                 let checkpoint = group.and_then(|group| group.checkpoint(request));
                 checkpoint.map(|kept| dict.set_item(name, (kept.num_tokens, kept.position)))

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::manager::VllmManager;
-use super::synced::Fact;
+use super::synced::RequestField;
 use crate::ffi::Owner;
 
 #[pymethods]
@@ -46,13 +46,13 @@ impl VllmManager {
     /// Keeps a dictionary equal to the numbers of leading blocks that count as cached in a group,
     /// if these numbers are known. The dictionary is empty when passed.
     fn sync_num_cached(&self, group: usize, counts: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.sync_facts(group, Fact::NumCached, counts)
+        self.sync_fields(group, RequestField::NumCached, counts)
     }
 
     /// Keeps a dictionary equal to the states inside the running chunks of a group: the tokens and
     /// the position of each state. The dictionary is empty when passed.
     fn sync_checkpoints(&self, group: usize, checkpoints: &Bound<'_, PyDict>) -> PyResult<()> {
-        self.sync_facts(group, Fact::Checkpoint, checkpoints)
+        self.sync_fields(group, RequestField::Checkpoint, checkpoints)
     }
 
     /// Sets the number of leading blocks of a request in a group that count as cached.
@@ -71,13 +71,18 @@ impl VllmManager {
 }
 
 impl VllmManager {
-    fn sync_facts(&self, group: usize, fact: Fact, dict: &Bound<'_, PyDict>) -> PyResult<()> {
+    fn sync_fields(
+        &self,
+        group: usize,
+        field: RequestField,
+        dict: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
         let py = dict.py();
-        self.engine.cell.edit(py, "sync_facts", |state| {
+        self.engine.cell.edit(py, "sync_fields", |state| {
             let mut known: Vec<_> =
                 state.requests.iter().map(|(name, known)| (known.id, name.clone())).collect();
             known.sort_unstable();
-            self.engine.synced(state).add_facts(group, fact, dict, known);
+            self.engine.synced(state).add_fields(group, field, dict, known);
             state.update_synced(py)
         })
     }

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +10,6 @@ from kvoxide._core import (
     Trace,
 )
 from kvoxide.lab.replay.input import EVERY_TAIL, UNLIMITED, NamedPolicy, parse_policy
-
-if TYPE_CHECKING:
-    pass
 from kvoxide.lab.replay.run.outcome import Run
 from kvoxide.lab.replay.run.workload import Workload
 
