@@ -1,11 +1,19 @@
-//! The host tier: chunks of KV in CPU memory behind the pool.
+//! The host tier: chunks of KV in CPU memory, where blocks of the pool are copied to.
 //!
 //! A *chunk* holds the blocks of one [`CacheKey`]. A store makes it *pending*, its completion makes
 //! it *ready*; a ready chunk without references is *evictable*. The tier decides what vLLM's
 //! `CPUOffloadingManager` decides with its policies `lru` and `arc`: which keys are stored and
 //! where, which chunks they push out, and in which order chunks are evicted.
 //!
-//! In the order of its layers: each module uses only those below it.
+//! In the order of its layers, each module uses only the modules below it:
+//!
+//! - [`lookup`], [`store`], [`tier`]: the calls of the tier. The first looks up many keys, the second
+//!   stores them, and the third has all other calls.
+//! - [`policy`]: orders the evictable chunks, by `lru` or `arc`.
+//! - [`request`], [`store_tracker`]: what is known of a request, and of keys that were offered.
+//!   [`event`] and [`release`] have the types of events and of vLLM's releases.
+//! - [`chunks`], [`ordered_keys`]: the containers, chunks by key and keys in an order.
+//! - [`key`], [`links`]: keys with their positions, and the links of ordered lists.
 
 mod lookup;
 mod store;

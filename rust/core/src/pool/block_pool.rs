@@ -54,7 +54,7 @@ impl BlockPool {
         })
     }
 
-    /// Evicts by a policy from outside this crate in place of the default one. Returns
+    /// Evicts by a policy that orders one block at a time, instead of the default one. Returns
     /// [`Error::Config`] if a block is cached already or adaptive retention is in force.
     pub fn evict_by(&mut self, policy: Box<dyn EvictionPolicy>) -> Result<()> {
         if self.index.num_keys() > 0 {

@@ -115,7 +115,8 @@ impl ActivePolicy {
         self.mask_with_room(group, request, range, false)
     }
 
-    /// Returns the mask of a range of a group's blocks. It includes blocks without a value if the
+    /// Returns the mask of a range of a group's blocks, and the value of each block in it: the caller
+    /// gives these values to the blocks. The mask includes blocks without a value if the
     /// `num_queued` blocks in the free queue are enough to keep them until the prompt is computed.
     pub(crate) fn mask_in_pool(
         &self,

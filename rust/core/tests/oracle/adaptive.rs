@@ -150,7 +150,8 @@ impl Adaptive {
         has_tails.then_some(full as GroupId)
     }
 
-    /// Puts a cached block that became free, or lost its protection, into its tier, list or queue.
+    /// Puts a cached block that became free, or lost its protection, into its priority list, its
+    /// ranked list or the queue.
     fn wait(&mut self, id: BlockId, is_left_behind: bool) {
         let block = *self.block(id);
         let is_protected = is_left_behind && block.is_valuable_tail();
@@ -186,7 +187,7 @@ impl Adaptive {
         }
     }
 
-    /// Removes the priority of a block in a tier. The block then waits with the other blocks of its
+    /// Removes the priority of a block in a priority list. The block then waits with the other blocks of its
     /// age.
     fn lose_priority(&mut self, id: BlockId) {
         self.leave(id);

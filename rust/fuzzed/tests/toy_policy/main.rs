@@ -1,5 +1,5 @@
-//! A toy eviction policy plays requests through [`EvictionPolicy`]: what a policy from outside the
-//! core needs is there, and no more is touched.
+//! Plays requests with a toy eviction policy that orders one block at a time
+//! ([`EvictionPolicy`]). It shows that such a policy needs only the trait.
 
 mod last_hit;
 #[path = "../traffic/mod.rs"]

@@ -1,6 +1,6 @@
 //! Decides which free block is evicted next. The free queue and the pinned tier have vLLM's order
 //! ([`queue`]). kvoxide's own policy also has ranked lists of free cached blocks ([`adaptive`]). A
-//! policy from outside this crate orders free cached blocks one at a time ([`policy`]).
+//! policy that orders one block at a time implements [`policy::EvictionPolicy`].
 //!
 //! A policy also adds and drops references. It does so for many blocks at once, and at the same
 //! time finds the blocks that become free or are no longer free.

@@ -1,5 +1,5 @@
-//! The interface for a policy from outside this crate. The policy orders free cached blocks, one at
-//! a time, and the pool does the rest.
+//! The interface for a policy that orders one block at a time. The policy orders free cached blocks,
+//! and the pool does the rest.
 
 use std::fmt::Debug;
 

@@ -11,7 +11,7 @@ pub enum Place {
     Elsewhere,
     Listed,
     Protected,
-    /// In a tier of its priority.
+    /// In the list of its priority.
     Prioritized,
 }
 

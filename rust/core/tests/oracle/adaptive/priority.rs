@@ -1,10 +1,10 @@
 //! Retention priorities, as in TensorRT-LLM's `KvCacheRetentionConfig`. A request can set a
 //! priority from 0 to 100 and a time to live. The default is 50, for which blocks have no priority.
 //!
-//! A free cached block with another priority waits in a tier for this priority. Tiers below 50 are
-//! evicted before all other cached blocks, and tiers above 50 after them. In a tier, the block that
+//! A free cached block with another priority waits in a list of this priority. Lists below 50 are
+//! evicted before all other cached blocks, and lists above 50 after them. In a list, the block that
 //! has been free longest is evicted first. Priorities above 50 protect at most a share of the pool.
-//! If there are more such blocks, the first block of the lowest such tier loses its priority. A
+//! If there are more such blocks, the first block of the lowest such list loses its priority. A
 //! block whose time has ended also loses it. Without a priority, a block waits with all other
 //! blocks.
 //!
@@ -35,7 +35,7 @@ pub struct Priorities {
     /// The priorities of blocks, in use or free, and the times when they end.
     of_blocks: HashMap<BlockId, EffectivePriority>,
     /// The free blocks of each priority. The first one is evicted first.
-    tiers: BTreeMap<u8, Vec<BlockId>>,
+    lists: BTreeMap<u8, Vec<BlockId>>,
     /// Duplicates, with the priorities of the blocks that serve their keys.
     inherited: Vec<(BlockId, EffectivePriority)>,
 }
@@ -110,24 +110,24 @@ impl Priorities {
         }
     }
 
-    /// Adds a block with a priority, which became free, to its tier.
+    /// Adds a block with a priority, which became free, to its list.
     pub fn push(&mut self, block: BlockId) {
-        self.tiers.entry(self.of_blocks[&block].priority).or_default().push(block);
+        self.lists.entry(self.of_blocks[&block].priority).or_default().push(block);
     }
 
-    /// Removes a block from its tier.
+    /// Removes a block from its list.
     pub fn remove(&mut self, block: BlockId) {
-        self.tiers.values_mut().for_each(|tier| tier.retain(|&other| other != block));
+        self.lists.values_mut().for_each(|list| list.retain(|&other| other != block));
     }
 
     /// Returns the free blocks below the default priority in the order of their eviction.
     pub fn low(&self) -> Vec<BlockId> {
-        self.tiers.range(..DEFAULT).flat_map(|(_, tier)| tier).copied().collect()
+        self.lists.range(..DEFAULT).flat_map(|(_, list)| list).copied().collect()
     }
 
     /// Returns the free blocks above the default priority in the order of their eviction.
     pub fn high(&self) -> Vec<BlockId> {
-        self.tiers.range(DEFAULT + 1..).flat_map(|(_, tier)| tier).copied().collect()
+        self.lists.range(DEFAULT + 1..).flat_map(|(_, list)| list).copied().collect()
     }
 
     /// Returns the next free block above the protected share of the pool.
@@ -138,7 +138,7 @@ impl Priorities {
 
     /// Returns the free block whose time ended first, if its time has ended.
     pub fn expired(&self) -> Option<BlockId> {
-        let free = self.tiers.values().flatten().copied();
+        let free = self.lists.values().flatten().copied();
         free.filter(|block| self.is_over(self.of_blocks[block]))
             .min_by_key(|block| (self.of_blocks[block].until, *block))
     }

@@ -40,7 +40,7 @@ pub(super) mod bit {
 
     pub(crate) const USES: u32 = 0xf;
     pub(crate) const VALUE_SHIFT: u32 = 4;
-    /// The number of value levels above no value. It is 0 in a block that never had a value.
+    /// The number of halvings that the value is above no value. It is 0 in a block that never had a value.
     pub(crate) const VALUE: u32 = 0x7 << VALUE_SHIFT;
     const _: () = assert!(VALUE >> VALUE_SHIFT == VALUE_LEVELS as u32);
     /// The bits that all values from [`LOWEST_PROTECTED_VALUE`] on have.

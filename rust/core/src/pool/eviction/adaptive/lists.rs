@@ -1,4 +1,4 @@
-//! The ranked lists of free cached blocks, by class, value level and the epoch in which the blocks
+//! The ranked lists of free cached blocks, by class, halvings and the epoch in which the blocks
 //! became free. In each list, the block that was unused for the longest time is first.
 
 use super::block_meta::{BlockMeta, Epoch};

@@ -1,10 +1,11 @@
 //! kvoxide's own eviction policy, [`crate::Retention::Adaptive`].
 //!
-//! Free cached blocks are in ranked lists, one for each combination of frequency class, value level
-//! and epoch:
+//! Free cached blocks are in ranked lists, one for each combination of frequency class, value and
+//! epoch:
 //!
 //! - The *frequency class* says how often the block's prefix was used.
-//! - The *value level* says how much less a tail is worth than a full block of the same size.
+//! - The *value* says how much less a tail is worth than a full block of the same size. It is stored
+//!   as *halvings*: how many times a full block's value is halved ([`ValueLevel`]).
 //! - The *epoch* says when the block became free. Time is counted in blocks that become cached: a
 //!   pool's worth of blocks takes sixteen epochs.
 //!

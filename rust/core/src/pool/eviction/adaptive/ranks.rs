@@ -6,10 +6,10 @@ use super::hazard::ByClassAndAge;
 use super::sampled::ones;
 use super::tuning::{AGES, CLASSES};
 
-/// The lists of all classes and of some value levels, at all ages.
+/// The lists of all classes and of some halvings, at all ages.
 #[derive(Clone, Debug)]
 pub(super) struct Ranks {
-    /// The share of a full block's score at each value level.
+    /// The share of a full block's score for each number of halvings.
     value_shares: &'static [f32],
     /// The score of a full block, by class and age. A change takes effect at the end of the epoch.
     pub(super) scores: Box<ByClassAndAge>,
@@ -20,7 +20,7 @@ pub(super) struct Ranks {
     first: usize,
 }
 
-/// The lists of a class and a value level, one for each age.
+/// The lists of a class and a number of halvings, one for each age.
 #[derive(Clone, Copy, Debug)]
 struct Series {
     /// A bit for each age whose list may have blocks.
@@ -39,7 +39,7 @@ impl Series {
     }
 }
 
-/// A list, identified by its series, `class * number of value levels + value level`, and its age.
+/// A list, identified by its series, `class * VALUE_LEVELS + halvings`, and its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId {
     pub series: usize,

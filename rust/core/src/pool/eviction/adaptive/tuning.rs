@@ -19,14 +19,14 @@ pub(crate) const CLASS_USES: [f32; CLASSES] = [1.0, 2.4, 5.3, 12.0];
 /// The factor by which the age of the oldest blocks is multiplied, since that age has no end. With
 /// a factor of 1, full attention hits 0.06 less, and all other traffic stays within 0.02.
 pub(crate) const OLDEST_AGE_FACTOR: usize = 2;
-/// The number of levels of value. Each level is half of the one before.
+/// The halvings of no value. A value has from 0 to one less.
 pub(crate) const VALUE_LEVELS: usize = 7;
-/// The share of a full block's value at each value level. Half or twice the value inside a prompt
+/// The share of a full block's value for each number of halvings. Half or twice the value inside a prompt
 /// moves hits by less than 0.1.
 pub(crate) const VALUE_SHARES: [f32; VALUE_LEVELS] =
     [1.0, 1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0];
-/// The lowest value level at which tails are protected and get second chances: half of a full
-/// block's value. With a quarter, hits move by 0.1.
+/// The most halvings with which tails are protected and get second chances: half of a full block's
+/// value. With a quarter, hits move by 0.1.
 pub(crate) const LOWEST_PROTECTED_VALUE: usize = 1;
 
 /// In a small pool, one block in 2^`SAMPLE_BITS` is sampled, as in SHARDS (FAST 2015).

@@ -3,7 +3,7 @@
 use super::tuning;
 
 /// The value of a block: the number of times that the value of a full block is halved, and whether
-/// the value lasts. See [`crate::group::ValueModel`].
+/// the value lasts. See [`crate::retention::ValueModel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueLevel {
     halvings: u8,
