@@ -112,7 +112,7 @@ def test_turns_that_wait_for_answers_are_played_in_a_closed_loop(tmp_path: Path)
     ]
     path = write_trace(tmp_path / "trace", lines(turns))
     result = succeed("replay", path)
-    assert "it is played with --arrivals trace; --arrivals full plays it without" in result.stderr
+    assert "so --arrivals trace is used. For a replay without waits, give" in result.stderr
     closed, timed, full = (
         replay_json(tmp_path, path, *options)["results"][0]["serving"]
         for options in ([], ["--arrivals", "trace"], ["--arrivals", "full"])

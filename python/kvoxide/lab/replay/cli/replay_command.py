@@ -51,8 +51,8 @@ _NO_SCHEDULE: Final = (
     "the trace has no steps of a single server to follow; requests arrive at the trace's times"
 )
 _CLOSED_LOOP: Final = (
-    "requests of this trace wait for the answers before them, so it is played with --arrivals"
-    " trace; --arrivals full plays it without waits"
+    "requests of this trace wait for earlier answers, so --arrivals trace is used. For a replay"
+    " without waits, give --arrivals full"
 )
 _RECORDED_TIMES: Final = (
     "steps take as long as on the server; the step times are used only for work that differs"

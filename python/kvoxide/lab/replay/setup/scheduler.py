@@ -19,9 +19,9 @@ def policies_option(*default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=", ".join(default),
         callback=parsed_with(_parse_policies),
-        help="vllm (vLLM's default) or vllm=RELEASE; adaptive or adaptive,share=SHARE; or fifo,"
-        " uncached-first, interval=N, interval=auto, pin, pin=MIN_DROP, or several of these joined"
-        " by commas. Repeat it to compare policies.",
+        help="vllm (vLLM's default) or vllm=RELEASE. Or adaptive, adaptive,share=SHARE. Or fifo,"
+        " uncached-first, interval=N, interval=auto, pin, pin=MIN_DROP, joined by commas. Repeat it"
+        " to compare policies.",
     )
 
 

@@ -23,8 +23,7 @@ impl Adaptive {
         self.raise_priorities(blocks, ids.iter().copied());
     }
 
-    /// Hits blocks, of which vLLM's default policy would compute the last ones again, unless they
-    /// are tails.
+    /// Hits blocks. vLLM's default policy would compute the last ones again, unless they are tails.
     #[cold]
     #[inline(never)]
     fn hit_in_parts(&mut self, blocks: &mut Blocks, ids: &[BlockId]) {
