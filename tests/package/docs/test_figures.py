@@ -69,7 +69,8 @@ def test_the_page_of_settings_has_the_values_of_the_code() -> None:
 
 def policies() -> list[list[str]]:
     """Return each policy of the page as the command line and Python have it, with numbers."""
-    text = POLICIES.read_text(encoding="utf-8").replace("=N", "=8192").replace("=S", "=0.5")
+    text = re.sub(r"=N\b", "=8192", POLICIES.read_text(encoding="utf-8"))
+    text = re.sub(r"=S\b", "=0.5", text)
     rows = re.findall(r"^\| `([^`-][^`]*)` \| `(?:Policy\()?([^`)]*)\)?`", text, re.MULTILINE)
     return [list(row) for row in rows]
 
