@@ -86,11 +86,11 @@ impl ShadowCaches {
         if matches!(access, Access::Hit | Access::HitWithoutTail) {
             self.counts.hit += keys.len() as u64;
         }
+        let has_tail = matches!(access, Access::Hit | Access::Computed);
         for part in keys.chunks(PART) {
             match access {
-                Access::Hit | Access::Computed => self.used(part, true),
-                Access::HitWithoutTail | Access::ComputedWithoutTail => self.used(part, false),
                 Access::Freed(class) => self.freed(part, usize::from(class)),
+                _ => self.used(part, has_tail),
             }
         }
         keys.clear();
