@@ -1,11 +1,15 @@
 """Tests which blocks are kept: by recycle order, reachable-block mask, retention interval, and the
 pinned tier. The tier allocates blocks that later hits need last (vLLM PR 40676)."""
 
+import re
 from typing import Any, Literal
 
 import pytest
-from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE, BlockRemoved, KVCacheManager, Policy
+from kvoxide import DEFAULT_PIN_MIN_DROP_SIZE, BlockRemoved, ConfigError, KVCacheManager, Policy
+from kvoxide.lab.replay.input import parse_policy
+from kvoxide.vllm.environment import Settings, settings
 
+from tests.testing.paths import ROOT
 from tests.testing.small import (
     admit,
     allocate,
@@ -239,3 +243,19 @@ def test_policies_combine(
         manager.check_invariants()
     assert manager.usage == 0.0
     assert num_hit_tokens(manager, range(7, 107)) == 96
+
+
+def test_every_place_has_the_same_names_of_retention_policies() -> None:
+    with pytest.raises(ConfigError) as error:
+        Policy(retention="?")  # type: ignore[arg-type]
+    names = re.findall(r"'(\w+)'", str(error.value))
+    stub = (ROOT / "python/kvoxide/_core.pyi").read_text()
+    literal = re.search(r"RetentionName: TypeAlias = Literal\[(.+)\]", stub)
+    assert literal is not None
+    assert re.findall(r'"(\w+)"', literal[1]) == names
+    assert list(settings.RETENTIONS) == names
+    for name in settings.RETENTIONS:
+        assert Policy(retention=name).retention == name
+        assert Settings.from_environ({settings.POLICY_VARIABLE: name}).retention == name
+        if name != "standard":  # a replay names the mechanisms of this one instead
+            assert parse_policy(name).policy.retention == name

@@ -1,7 +1,7 @@
 """Which of vLLM's configurations the engine manages, and how it describes them."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from kvoxide._core import (
     ConfigError,
@@ -144,9 +144,14 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
 
 def _interval(settings: Settings, configured: int | None) -> int | None:
     """The environment overrides vLLM's own; adaptive retention has none."""
-    if settings.retention == "adaptive":
-        return None
-    return configured if settings.retention_interval is None else settings.retention_interval
+    match settings.retention:
+        case "adaptive":
+            return None
+        case "standard":
+            own = settings.retention_interval
+            return configured if own is None else own
+        case other:
+            assert_never(other)
 
 
 def _length_of_a_list(owner: type, name: str) -> tuple[object, str] | None:

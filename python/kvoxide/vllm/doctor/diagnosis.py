@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from kvoxide.vllm.doctor.model_group import ModelGroups
 from kvoxide.vllm.doctor.probe import run_probe
@@ -162,15 +162,19 @@ def _settings() -> Check:
 
 def _describe(settings: Settings) -> str:
     interval, pin = settings.retention_interval, settings.pin_min_drop_size
-    if settings.retention == "adaptive":
-        share = settings.protected_share
-        protected = "" if share is None else f", protected share {share:g}"
-        return f"mode {settings.mode}; retention adaptive{protected}"
-    return (
-        f"mode {settings.mode}; retention interval "
-        f"{'from vLLM' if interval is None else interval}; pinned tier "
-        f"{'off' if pin is None else f'for drops of {pin} blocks or more'}"
-    )
+    match settings.retention:
+        case "adaptive":
+            share = settings.protected_share
+            protected = "" if share is None else f", protected share {share:g}"
+            return f"mode {settings.mode}; retention adaptive{protected}"
+        case "standard":
+            return (
+                f"mode {settings.mode}; retention interval "
+                f"{'from vLLM' if interval is None else interval}; pinned tier "
+                f"{'off' if pin is None else f'for drops of {pin} blocks or more'}"
+            )
+        case other:
+            assert_never(other)
 
 
 def _settings_values() -> dict[str, Any] | None:

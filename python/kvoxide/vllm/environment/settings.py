@@ -27,13 +27,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
 Retention: TypeAlias = Literal["standard", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
-RETENTIONS: Final[tuple[Retention, ...]] = ("standard", "adaptive")
+RETENTIONS: Final[tuple[Retention, ...]] = get_args(Retention)
 AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
 

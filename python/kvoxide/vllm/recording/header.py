@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from typing import Any
+from typing import Any, assert_never
 
 from kvoxide._core import KVCacheGroupSpec, __version__, group_kinds
 from kvoxide.recording_format import FORMAT, FORMAT_FIELD, PART_FIELD, RECORDING_FIELD
@@ -114,9 +114,14 @@ def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:
     """Return the policy of a scheduler's manager, in the form of a replay's ``--policy``."""
     is_ours = type(scheduler.kv_cache_manager).__module__.startswith(_ADAPTER)
     ours = settings.current() if is_ours else Settings()
-    if ours.retention == "adaptive":
-        share = ours.protected_share
-        return "adaptive" if share is None else f"adaptive,share={share}"
+    match ours.retention:
+        case "adaptive":
+            share = ours.protected_share
+            return "adaptive" if share is None else f"adaptive,share={share}"
+        case "standard":
+            pass
+        case other:
+            assert_never(other)
     sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
     interval = ours.retention_interval
     if interval is None:

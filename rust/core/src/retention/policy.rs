@@ -69,6 +69,19 @@ pub enum Retention {
     Adaptive,
 }
 
+impl Retention {
+    /// All mechanisms, the default first.
+    pub const ALL: [Self; 2] = [Self::Standard, Self::Adaptive];
+
+    /// Returns the name in Python and in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {

@@ -94,7 +94,7 @@ impl PyPolicy {
         pin_min_drop_size: Option<i64>,
         protected_share: Option<f64>,
     ) -> PyResult<Self> {
-        let retention = one_of(py, "retention", retention, RETENTIONS)?;
+        let retention = retention_named(py, retention)?;
         let recycle_order = one_of(py, "recycle_order", recycle_order, RECYCLE_ORDERS)?;
         let pin_min_drop_size = optional_size(py, "pin_min_drop_size", pin_min_drop_size)?;
         // Adaptive retention has no interval, and the default of this argument is vLLM's.
@@ -114,7 +114,7 @@ impl PyPolicy {
 
     #[getter]
     fn retention(&self) -> &'static str {
-        name_of(self.policy.retention, RETENTIONS)
+        self.policy.retention.name()
     }
 
     #[getter]
@@ -158,16 +158,24 @@ impl PyPolicy {
     }
 
     fn __repr__(&self) -> String {
-        let option = |value: Option<usize>| value.map_or("None".to_owned(), |v| v.to_string());
-        if self.policy.retention == Retention::Adaptive {
-            let share = self.policy.protected_share;
-            return match share == ProtectedShare::default() {
-                true => "Policy(retention='adaptive')".to_owned(),
-                false => {
-                    format!("Policy(retention='adaptive', protected_share={:?})", share.as_f64())
-                }
-            };
+        match self.policy.retention {
+            Retention::Standard => self.standard_repr(),
+            Retention::Adaptive => self.adaptive_repr(),
         }
+    }
+}
+
+impl PyPolicy {
+    fn adaptive_repr(&self) -> String {
+        let share = self.policy.protected_share;
+        match share == ProtectedShare::default() {
+            true => "Policy(retention='adaptive')".to_owned(),
+            false => format!("Policy(retention='adaptive', protected_share={:?})", share.as_f64()),
+        }
+    }
+
+    fn standard_repr(&self) -> String {
+        let option = |value: Option<usize>| value.map_or("None".to_owned(), |v| v.to_string());
         format!(
             "Policy(recycle_order='{}', reachable_block_mask={}, retention_interval={}, \
              pin_min_drop_size={})",
@@ -182,10 +190,16 @@ impl PyPolicy {
 /// Values with their names in Python. The default is first.
 type Named<T> = [(&'static str, T); 2];
 
-const RETENTIONS: Named<Retention> =
-    [("standard", Retention::Standard), ("adaptive", Retention::Adaptive)];
 const RECYCLE_ORDERS: Named<RecycleOrder> =
     [("uncached-first", RecycleOrder::UncachedFirst), ("fifo", RecycleOrder::Fifo)];
+
+fn retention_named(py: Python<'_>, name: &str) -> PyResult<Retention> {
+    let mut all = Retention::ALL.into_iter();
+    all.find(|retention| retention.name() == name).ok_or_else(|| {
+        let names = Retention::ALL.map(|retention| format!("'{}'", retention.name()));
+        config_error(py, format!("retention is '{name}'; it can be {}", names.join(" or ")))
+    })
+}
 
 fn one_of<T>(py: Python<'_>, what: &str, given: &str, named: Named<T>) -> PyResult<T> {
     let [(first, _), (second, _)] = named;
