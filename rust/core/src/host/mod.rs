@@ -1,9 +1,10 @@
 //! The host tier: chunks of KV in CPU memory, where blocks of the pool are copied to.
 //!
-//! A *chunk* holds the blocks of one [`CacheKey`]. A store makes it *pending*, its completion makes
-//! it *ready*; a ready chunk without references is *evictable*. The tier decides what vLLM's
-//! `CPUOffloadingManager` decides with its policies `lru` and `arc`: which keys are stored and
-//! where, which chunks they push out, and in which order chunks are evicted.
+//! A *chunk* holds the blocks of one [`CacheKey`](crate::block::CacheKey). A store makes it
+//! *pending*, and the end of the store makes it *ready*. A ready chunk without references is
+//! *evictable*. The tier makes the decisions of vLLM's `CPUOffloadingManager` with its policies
+//! `lru` and `arc`: which keys are stored and where, which chunks are evicted for them, and in which
+//! order.
 //!
 //! In the order of its layers, each module uses only the modules below it:
 //!
