@@ -84,6 +84,7 @@ impl ShadowCaches {
 
     /// Notes that blocks of a class become free. [`Self::fit`] then evicts what exceeds the room of
     /// the caches.
+    #[inline(never)] // If it is inlined, its loop runs out of registers.
     pub(super) fn freed(&mut self, keys: &[ShadowKey], class: usize) {
         self.table.prefetch(keys);
         let index = Self::list_index(class, self.epoch);
