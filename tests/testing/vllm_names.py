@@ -9,10 +9,12 @@ OPTIONS: Final = {
     "--kv-offloading-size",
     "--kv-transfer-config",
     "--max-model-len",
+    "--num-gpu-blocks-override",
     "--prefix-cache-retention-interval",
     "--prefix-caching-hash-algo",
     "--prefix-match-unit",
     "--scheduler-cls",
+    "--scheduling-policy",
     "--shutdown-timeout",
 }
 VARIABLES: Final = {

@@ -65,5 +65,24 @@ def test_other_pages_quote_messages_as_the_code_logs_them(page: str) -> None:
     assert [line for line in quoted if not any(known.fullmatch(line) for known in patterns)] == []
 
 
+def test_pages_quote_changes_by_plugins_as_the_code_names_them() -> None:
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
+    quoted = [
+        change
+        for text in texts
+        for fenced in _fenced(text)
+        for change in re.findall(r"plugin changed vLLM's code: (.+?)\. Run", fenced)
+    ]
+    names = ("is replaced by", "is removed", f"got {ANY} from")
+    patterns = [
+        log_messages.pattern(literal)
+        for literal in log_messages.string_literals()
+        if literal.startswith(ANY) and any(name in literal for name in names)
+    ]
+    assert len(quoted) >= 2
+    assert len(patterns) >= len(names)
+    assert [it for it in quoted if not any(known.fullmatch(it) for known in patterns)] == []
+
+
 def _fenced(text: str) -> list[str]:
     return re.findall(r"^ *```\w*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
