@@ -157,15 +157,22 @@ class StandaloneSide(Side):
 
 
 def _vllm_config(layout: Layout, num_blocks: int) -> Any:
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+    groups = vllm_groups(layout)
+    return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def vllm_groups(layout: Layout) -> list[Any]:
+    """Return the groups of a layout as vLLM's classes."""
     from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     register_all_kvcache_specs(None)
-    groups = [
+    return [
         KVCacheGroupSpec([f"layer.{index}"], _vllm_spec(group))
         for index, group in enumerate(layout.groups)
     ]
-    return KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups)
 
 
 def _vllm_spec(group: Group) -> Any:
