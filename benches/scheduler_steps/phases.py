@@ -26,6 +26,8 @@ PHASES: Final = {
     "load": Phase("the prompt is loaded from CPU memory", "longest", needs_connector=True),
     "chunk-full": Phase("prefill chunk, CPU memory full", needs_connector=True),
 }
+READY: Final = {"phase": "ready", "steps": []}
+"""The first answer of a side."""
 
 
 def phases_of(connector: str) -> list[str]:

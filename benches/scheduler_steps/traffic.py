@@ -84,7 +84,7 @@ class Traffic:
         self, request: Any, is_measured: Callable[[], bool] = lambda: True
     ) -> list[Step | None]:
         """Make steps up to the first token of output. A step that is not measured is None."""
-        steps = []
+        steps: list[Step | None] = []
         while not request.num_output_tokens:
             wanted = is_measured()
             step = self._server.step()
@@ -98,7 +98,7 @@ class Traffic:
         middle = [step for step in steps[1:-1] if step is not None]
         if not middle:
             raise PhaseError(
-                f"the prefill had {len(steps)} chunks, and none between the first and the last"
+                f"no chunk between the first and the last of {len(steps)}"
                 " was measured; increase --tokens"
             )
         return middle
@@ -119,7 +119,7 @@ class Traffic:
         return steps
 
     def _load(self, request: Any) -> list[Step]:
-        steps = []
+        steps: list[Step] = []
         is_loaded = False
         while not request.num_output_tokens and len(steps) < _MOST_STEPS_OF_A_LOAD:
             steps.append(self._server.step())

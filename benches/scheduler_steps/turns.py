@@ -9,11 +9,13 @@ from contextlib import ExitStack, suppress
 from itertools import zip_longest
 from typing import Any, Final
 
-from benches.scheduler_steps.phases import PHASES, PhaseError, Step, phases_of
+from benches.scheduler_steps.phases import PHASES, READY, PhaseError, Step, phases_of
 from benches.scheduler_steps.sizes import Sizes
 
 MODES: Final = ("off", "require")
 """The values of ``KVOXIDE``, vLLM's side first."""
+SIDE: Final = (sys.executable, "-m", "benches.scheduler_steps.side")
+"""The command of one side, without the sizes."""
 
 
 class SideProcess:
@@ -23,7 +25,7 @@ class SideProcess:
         """Start the process with ``KVOXIDE=mode``."""
         self.mode = mode
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benches.scheduler_steps.side", *sizes.arguments()],
+            [*SIDE, *sizes.arguments()],
             env=side_variables(mode, os.environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -39,26 +41,29 @@ class SideProcess:
         with suppress(BrokenPipeError):
             self._process.communicate()
 
+    def await_start(self, name: str) -> None:
+        """Wait until the side can play its first phase, which has this name."""
+        self._read(name, READY["phase"])
+
     def play(self, name: str) -> list[Step]:
         """Play the next phase, whose name must be this, and return its steps."""
-        answer = self._ask(name)
-        if "error" in answer:
-            raise self._error(name, answer["error"])
-        if answer["phase"] != name:
-            raise self._error(name, f"{answer['phase']!r} came instead")
-        return [Step(*step) for step in answer["steps"]]
-
-    def _ask(self, name: str) -> dict[str, Any]:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write("next\n")
             self._process.stdin.flush()
+        return [Step(*step) for step in self._read(name, name)["steps"]]
+
+    def _read(self, name: str, wanted: object) -> dict[str, Any]:
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             status = self._process.wait()
             raise self._error(name, f"its process ended with status {status}, see above")
         answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise self._error(name, answer["error"])
+        if answer["phase"] != wanted:
+            raise self._error(name, f"{answer['phase']!r} came instead")
         return answer
 
     def _error(self, name: str, reason: str) -> PhaseError:
@@ -71,7 +76,10 @@ def play_in_turns(sizes: Sizes) -> Iterator[tuple[str, tuple[list[Step], list[St
     phase did not happen, or if the sides scheduled different tokens."""
     with ExitStack() as stack:
         sides = [stack.enter_context(SideProcess(mode, sizes)) for mode in MODES]
-        for name in phases_of(sizes.connector):
+        names = phases_of(sizes.connector)
+        for side in sides:
+            side.await_start(names[0])
+        for name in names:
             stock, native = (side.play(name) for side in sides)
             require_same_tokens(name, stock, native)
             yield name, (stock, native)
