@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
     given = parser.parse_args(arguments)
     sizes = Sizes.parsed(given)
+    if problem := sizes.problem():
+        parser.error(problem)
     rows: list[Row] = []
     error = None
     try:

@@ -36,6 +36,19 @@ class Sizes:
             arguments.steps,
         )
 
+    def problem(self) -> str | None:
+        """Return why these sizes cannot be run, or None."""
+        least = 2 * self.layout.scheduler_block_size
+        if self.tokens < least:
+            return (
+                f"--tokens {self.tokens} is too short for {self.layout_name}; use at least {least}"
+            )
+        if min(self.decoding, self.steps) < 1:
+            return "--decoding and --steps must be at least 1"
+        if self.chunk <= self.decoding:
+            return f"--chunk {self.chunk} has no room for a prompt; use more than --decoding"
+        return None
+
     def arguments(self) -> list[str]:
         """Return the arguments that :meth:`parsed` reads."""
         options = ("tokens", "connector", "chunk", "decoding", "steps")

@@ -135,3 +135,21 @@ def test_another_number_of_steps_is_an_error(native: int) -> None:
     require_same_tokens("load", [step, step], [step, Step(2.0, {"a": 1})])
     with pytest.raises(PhaseError, match=r"'the prompt is loaded from CPU memory', step [23]"):
         require_same_tokens("load", [step, step], [step] * native)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--tokens=31", "--tokens 31 is too short for full; use at least 32"),
+        ("--steps=0", "must be at least 1"),
+        ("--decoding=0", "must be at least 1"),
+        ("--chunk=64", "--chunk 64 has no room for a prompt"),
+    ],
+)
+def test_sizes_that_cannot_be_run_are_refused(
+    option: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["full", option])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
