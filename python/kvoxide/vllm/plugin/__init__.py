@@ -19,6 +19,10 @@ A server starts in these steps:
 7. While the server runs, nothing falls back. If other code changes something that the engine does
    not read, :mod:`kvoxide.vllm.adapter.switch` switches to vLLM's own objects.
 
+Other outcomes: ``KVOXIDE=off`` ends step 2 at once. ``require`` makes each fallback an error.
+``shadow`` constructs both managers, and vLLM's decides. A policy that the model cannot have raises
+:class:`~kvoxide.vllm.environment.SettingsError`.
+
 The plugin takes over five constructions:
 
 - The manager (``decision``).
