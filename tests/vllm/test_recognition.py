@@ -236,11 +236,13 @@ def test_a_missing_file_is_named(copy: Copy) -> None:
     assert copy.recognise().differences == (f"{POOL} is missing",)
 
 
-def test_sources_that_cannot_be_read_are_told(copy: Copy, tmp_path: Path) -> None:
+def test_sources_that_cannot_be_read_are_refused(copy: Copy, tmp_path: Path) -> None:
     file = copy.folder / POOL
     source = file.read_bytes()
     file.write_bytes(b"def (")
-    with pytest.raises(UnreadableSourcesError, match=r"block_pool\.py is no Python that can be"):
+    with pytest.raises(
+        UnreadableSourcesError, match=r"cannot parse .*block_pool\.py: invalid syntax"
+    ):
         copy.recognise()
     file.unlink()
     for compiled in ("block_pool.cpython-311-x86_64-linux-gnu.so", "block_pool.pyc"):
@@ -260,7 +262,7 @@ def test_sources_that_cannot_be_read_are_told(copy: Copy, tmp_path: Path) -> Non
         copy.recognise()
 
 
-def test_without_vllm_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vllm_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnreadableSourcesError, match="vLLM is not installed here"):
         package_folder()

@@ -43,5 +43,7 @@ def test_an_unknown_class_has_no_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["LlamaForCausalLMEagle3", "Eagle3DraftModel", "DeepSeekMTPModel"])
 def test_draft_model_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [name]}))
-    with pytest.raises(ModelError, match=f"draft model .{name}.* Name the folder of the model"):
+    with pytest.raises(
+        ModelError, match=f"draft model .{name}.* Name the folder of that other model"
+    ):
         read_model_groups(tmp_path)
