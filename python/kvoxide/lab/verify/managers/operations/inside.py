@@ -186,6 +186,11 @@ class TruncateFewerGroups(InsideOfRequest):
 class ZeroUnaligned(InsideOfRequest):
     """Misuse: begin zeroing inside a block."""
 
+    def fits(self, world: World, model: RequestModel) -> bool:
+        # Every token begins a block of one token, so vLLM refuses none.
+        has_inside = all(group.block_size > 1 for group in world.scenario.groups)
+        return has_inside and super().fits(world, model)
+
     def run_for(self, world: World, model: RequestModel) -> None:
         inside = world.scenario.scheduler_block_size + 1
         world.call_refused(
