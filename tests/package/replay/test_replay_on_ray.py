@@ -294,7 +294,7 @@ def test_what_was_done_before_the_cluster_was_gone_is_written(tmp_path: Path) ->
     assert record["missing_runs"] == 2
     told = PageText(page.read_text(encoding="utf-8")).texts["dd"]
     assert told[-2:] == ["2 runs", errors.splitlines()[-1].removeprefix("Error: ")]
-    assert "uncached-first" in output
+    assert "vllm" in output
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
