@@ -5,11 +5,11 @@ Importing this module loads vLLM's plugins, so ``KVOXIDE`` decides which block m
 
 import random
 import time
-from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
 from kvoxide.lab.bench.sides import vllm_groups
+from kvoxide.lab.verify.schedulers.configuration import connector_model_config
 from kvoxide.lab.verify.schedulers.side import NoGrammar
 from vllm import config as vllm_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
@@ -176,7 +176,7 @@ def _config(sizes: Sizes, cache: KVCacheConfig) -> Any:
     )
     caching = vllm_config.CacheConfig(enable_prefix_caching=True)
     config = vllm_config.VllmConfig(scheduler_config=scheduling, cache_config=caching)
-    config.model_config = _model(sizes)
+    config.model_config = connector_model_config(sizes.max_model_len, torch.float16)
     caching.block_size = min(spec.block_size for spec in specs)
     caching.num_gpu_blocks = sizes.gpu_blocks
     if sizes.connector != "none":
@@ -191,23 +191,3 @@ def _config(sizes: Sizes, cache: KVCacheConfig) -> Any:
             },
         )
     return config
-
-
-def _model(sizes: Sizes) -> Any:
-    """Return the attributes that vLLM's scheduler and connector read. The real class needs a
-    model's files."""
-    return SimpleNamespace(
-        model="scheduler-steps",
-        dtype=torch.float16,
-        max_model_len=sizes.max_model_len,
-        uses_mrope=False,
-        is_encoder_decoder=False,
-        is_diffusion=False,
-        multimodal_config=None,
-        use_mla=False,
-        runner_type="generate",
-        supports_multimodal_inputs=False,
-        return_sampling_mask=False,
-        enable_return_routed_experts=False,
-        get_total_num_kv_heads=lambda: 1,
-    )

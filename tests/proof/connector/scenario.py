@@ -2,10 +2,10 @@
 
 import random
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from kvoxide.lab.verify.schedulers.configuration import connector_model_config
 from kvoxide.vllm.environment.releases import installed_version
 from vllm import config as vllm_config
 from vllm.v1.kv_cache_interface import (
@@ -24,23 +24,7 @@ from tests.testing.vllm_releases import NEWEST
 
 SIZE = 16
 _ATTENTION = {"num_kv_heads": 1, "head_size": 8, "dtype": torch.float16}
-# The attributes that vLLM's scheduler and connector read of a model. The real class needs the
-# model's files.
-_MODEL = SimpleNamespace(
-    model="twin",
-    dtype=torch.float16,
-    max_model_len=2048,
-    uses_mrope=False,
-    is_encoder_decoder=False,
-    is_diffusion=False,
-    multimodal_config=None,
-    use_mla=False,
-    runner_type="generate",
-    supports_multimodal_inputs=False,
-    return_sampling_mask=False,
-    enable_return_routed_experts=False,
-    get_total_num_kv_heads=lambda: 1,
-)
+_MODEL = connector_model_config(max_model_len=2048, dtype=torch.float16)
 
 
 def _full(size: int = SIZE) -> Any:

@@ -32,7 +32,7 @@ impl HashChain {
 #[derive(FromPyObject)]
 struct ChainEnd<'py>(usize, Bound<'py, PyAny>, Option<Py<HashChain>>);
 
-/// The properties of a list of hashes, all of which kvoxide's hasher computed.
+/// The properties of a list of hashes that kvoxide's hasher computed.
 pub(crate) struct ComputedChain {
     /// The first hashes, or none.
     pub(crate) head: Arc<Vec<BlockHash>>,

@@ -14,7 +14,7 @@ def make_vllm_config(plan: Plan) -> Any:
     return SimpleNamespace(
         scheduler_config=_scheduler_config(plan),
         cache_config=_cache_config(plan),
-        model_config=_model_config(plan),
+        model_config=model_config(scenario.max_model_len),
         parallel_config=_parallel_config(plan),
         observability_config=_observability_config(),
         speculative_config=_speculative_config(plan) if plan.num_spec_tokens else None,
@@ -67,9 +67,10 @@ def _cache_config(plan: Plan) -> Any:
     )
 
 
-def _model_config(plan: Plan) -> Any:
+def model_config(max_model_len: int, **more: Any) -> Any:
+    """Return the attributes that vLLM's scheduler reads of a model, and ``more``."""
     return SimpleNamespace(
-        max_model_len=plan.scenario.max_model_len,
+        max_model_len=max_model_len,
         uses_mrope=False,
         is_encoder_decoder=False,
         is_diffusion=False,
@@ -77,6 +78,19 @@ def _model_config(plan: Plan) -> Any:
         supports_multimodal_inputs=False,
         return_sampling_mask=False,
         enable_return_routed_experts=False,
+        **more,
+    )
+
+
+def connector_model_config(max_model_len: int, dtype: Any) -> Any:
+    """Return the attributes that vLLM's scheduler and its offloading connector read of a model."""
+    return model_config(
+        max_model_len,
+        model="attributes-only",
+        dtype=dtype,
+        multimodal_config=None,
+        use_mla=False,
+        get_total_num_kv_heads=lambda: 1,
     )
 
 
