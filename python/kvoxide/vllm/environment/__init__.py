@@ -15,7 +15,7 @@ verified. :mod:`~kvoxide.vllm.environment.reasons` says what stands in the way h
 :mod:`~kvoxide.vllm.environment.log` is where.
 """
 
-from kvoxide.vllm.environment import releases, settings
+from kvoxide.vllm.environment import counters, releases, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import (
@@ -60,6 +60,7 @@ __all__ = [
     "accepted_certificate",
     "compiled_module_problem",
     "connector_reasons",
+    "counters",
     "environment_reasons",
     "host_reasons",
     "log_active",
