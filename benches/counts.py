@@ -12,8 +12,10 @@ from typing import Final
 from .baseline import Values
 
 ADAPTIVE: Final = "-adaptive"
-"""The end of a layout's name with adaptive retention. Without it, the layout has the default
-policy."""
+"""The end of a layout's name with adaptive retention."""
+EVERY_TAIL: Final = "-every-tail"
+"""The end of a layout's name with the tail at every aligned boundary cached. A name without an end
+has vLLM's default policy."""
 ROOT: Final = Path(__file__).parent.parent
 _CALLGRIND: Final = (
     "valgrind",

@@ -32,8 +32,17 @@ const CONTEXT: usize = 2048;
 const RUNNING: u64 = 16;
 const STEPS: usize = 32;
 
-const LAYOUTS: [&str; 6] =
-    ["full", "gemma", "dsv4", "full-adaptive", "gemma-adaptive", "dsv4-adaptive"];
+/// The layouts. The end of a name is the policy; without such an end, it is vLLM's default.
+const LAYOUTS: [&str; 8] = [
+    "full",
+    "gemma",
+    "dsv4",
+    "gemma-every-tail",
+    "dsv4-every-tail",
+    "full-adaptive",
+    "gemma-adaptive",
+    "dsv4-adaptive",
+];
 
 type Operation = fn(&mut World) -> Result<()>;
 
@@ -95,9 +104,12 @@ fn usage(problem: &str) -> ExitCode {
 /// tokens.
 fn config(layout: &str) -> Option<ManagerConfig> {
     let window = GroupSpec::sliding_window;
-    let (layout, policy) = match layout.strip_suffix("-adaptive") {
-        Some(layout) => (layout, Policy::adaptive()),
-        None => (layout, Policy::every_tail()),
+    let (layout, policy) = if let Some(layout) = layout.strip_suffix("-adaptive") {
+        (layout, Policy::adaptive())
+    } else if let Some(layout) = layout.strip_suffix("-every-tail") {
+        (layout, Policy::every_tail())
+    } else {
+        (layout, Policy::default())
     };
     let (groups, num_blocks) = match layout {
         "full" => (vec![GroupSpec::full(16)], 8_700),
