@@ -5,7 +5,7 @@ each token or block.
 
 Run it::
 
-    pip install kvoxide
+    pip install .
     python examples/arrays.py
 
 It prints::

@@ -5,7 +5,7 @@ are the memory of the GPU and of the CPU.
 
 Run it::
 
-    pip install kvoxide
+    pip install .
     python examples/host_tier.py
 
 It prints::

@@ -5,7 +5,7 @@ your own plan, record a server (``record_and_replay.py``) and name the folder of
 
 Run it::
 
-    pip install 'kvoxide[cli]'
+    pip install '.[cli]'
     python examples/plan.py
 
 It prints::

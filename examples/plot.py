@@ -5,7 +5,7 @@ shares.svg`` draws the same for a recorded trace.
 
 Run it::
 
-    pip install kvoxide matplotlib
+    pip install . matplotlib
     python examples/plot.py shares.svg
 
 It prints::

@@ -6,7 +6,7 @@ so measure with your own traffic.
 
 Run it on the processors of this machine, or on a cluster::
 
-    pip install 'kvoxide[ray]'
+    pip install '.[ray]'
     python examples/ray_sweep.py
     python examples/ray_sweep.py ray://HOST:10001
 

@@ -6,7 +6,7 @@ recording with ``kvoxide replay``. The recording also has the 384 hit tokens of 
 
 Start the server as ``serve.py`` says, then run this::
 
-    pip install 'kvoxide[cli]' openai
+    pip install '.[cli]' openai
     python examples/record_and_replay.py http://127.0.0.1:8000 traffic
 
 It prints::

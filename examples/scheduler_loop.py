@@ -5,7 +5,7 @@ budget. If the pool has no blocks left, the newest request is preempted and star
 
 Run it::
 
-    pip install kvoxide
+    pip install .
     python examples/scheduler_loop.py
 
 It prints::

@@ -5,7 +5,7 @@ to ``vllm serve``. The server has a small pool here, so that ``priorities.py`` c
 
 Run it::
 
-    pip install vllm kvoxide openai
+    pip install vllm . openai
     export KVOXIDE_POLICY=adaptive KVOXIDE_RECORD=traffic
     python examples/serve.py Qwen/Qwen3-0.6B --block-size 32 --num-gpu-blocks-override 100 \\
         --max-model-len 1024

@@ -7,6 +7,8 @@ server must start without kvoxide.
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from kvoxide._install_hints import REINSTALL
+
 
 def raiser(names: Sequence[str], error: ImportError) -> Callable[[str], NoReturn]:
     """Return a module's ``__getattr__`` that raises :class:`ImportError` for each of ``names``."""
@@ -14,8 +16,7 @@ def raiser(names: Sequence[str], error: ImportError) -> Callable[[str], NoReturn
     def __getattr__(name: str) -> NoReturn:
         if name in names:
             raise ImportError(
-                f"kvoxide's compiled module is missing or broken: {error}. Reinstall kvoxide: pip "
-                "install --force-reinstall kvoxide"
+                f"kvoxide's compiled module is missing or broken: {error}; {REINSTALL}"
             ) from error
         raise AttributeError(f"module 'kvoxide' has no attribute {name!r}")
 

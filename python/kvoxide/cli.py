@@ -4,12 +4,14 @@ runs even if the compiled module, which the other commands need, is missing."""
 import importlib
 from typing import Any
 
+from kvoxide._install_hints import with_extra
+
 try:
     import click
     import rich  # noqa: F401
 except ModuleNotFoundError as error:
     raise SystemExit(
-        f"kvoxide: the package {error.name} is not installed; run: pip install 'kvoxide[cli]'"
+        f"kvoxide: the package {error.name} is not installed; {with_extra('cli')}"
     ) from None
 
 SECTIONS = {

@@ -131,7 +131,7 @@ def test_a_plot_without_matplotlib_is_refused_before_the_run(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     result = bench("--plot", tmp_path / "bench.png")
     assert result.exit_code == 2
-    assert "pip install 'kvoxide[cli]'" in result.output
+    assert "plots need matplotlib; install kvoxide with its extra 'cli'" in result.output
 
 
 @pytest.mark.parametrize(

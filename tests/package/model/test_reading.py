@@ -389,4 +389,4 @@ def test_without_transformers_the_error_names_the_extra(tmp_path: Path) -> None:
         "try: kvoxide.lab.model.plan_model(sys.argv[1])\n"
         "except kvoxide.ConfigError as error: print(error)"
     )
-    assert "it needs Transformers, run: pip install 'kvoxide[cli]'" in run(code, tmp_path)
+    assert "this needs Transformers; install kvoxide with its extra 'cli'" in run(code, tmp_path)

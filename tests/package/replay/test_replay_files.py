@@ -5,6 +5,7 @@ import datetime
 import io
 import json
 import lzma
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from kvoxide import KVCacheGroupSpec, Serving, Simulation, Trace
+from kvoxide._install_hints import with_extra
 from kvoxide.lab.replay.input import read_trace
 from kvoxide.lab.replay.input.trace_file import TraceFileError
 
@@ -453,15 +455,27 @@ def test_a_workbook_is_read(tmp_path: Path) -> None:
     assert any("only the sheet 'Sheet' of the workbook is read" in note for note in file.notes)
 
 
-def test_without_a_library_the_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("library", "head", "says"),
+    [
+        ("pyarrow", b"PAR1", "is a Parquet or Arrow file, which needs pyarrow; {tables}; or"),
+        ("openpyxl", None, "is an Excel workbook, which needs openpyxl; {tables}; or"),
+        ("zstandard", b"\x28\xb5\x2f\xfd", "it is a zstd stream, which needs zstandard; {cli}"),
+    ],
+)
+def test_without_a_library_the_file_and_the_extra_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, head: bytes | None, says: str
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    said = refusal(tmp_path, b"PAR1" + bytes(60))
-    assert (
-        "is a Parquet or Arrow file, which needs pyarrow; run: pip install 'kvoxide[tables]'"
-        in said
-    )
+    monkeypatch.setitem(sys.modules, library, None)
+    said = refusal(tmp_path, head + bytes(60) if head else _empty_workbook())
+    assert says.format(tables=with_extra("tables"), cli=with_extra("cli")) in said
+
+
+def _empty_workbook() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    return data.getvalue()
 
 
 @pytest.mark.parametrize(

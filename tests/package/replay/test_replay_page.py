@@ -277,7 +277,7 @@ def test_a_missing_package_is_said_before_anything_runs(
     )
     result = kvoxide("replay", tmp_path / "no-such-trace", "--html", tmp_path / "page.html")
     assert result.exit_code == 2
-    assert f"pages need {package}; run: pip install 'kvoxide[html]'" in result.output
+    assert f"pages need {package}; install kvoxide with its extra 'html'" in result.output
     assert not list(tmp_path.iterdir())
 
 

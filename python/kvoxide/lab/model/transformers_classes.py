@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kvoxide._core import ConfigError
+from kvoxide._install_hints import with_extra
 from kvoxide.lab.model import rope
 from kvoxide.lab.model.fields import MAX_LAYERS
 from kvoxide.lab.model.refusals import refusal
@@ -119,8 +120,8 @@ def _auto() -> Any:  # noqa: ANN401
         from transformers.models.auto import configuration_auto
     except ImportError as error:
         raise ConfigError(
-            f"cannot read the model's configuration: {error}; it needs Transformers, run: pip"
-            " install 'kvoxide[cli]'"
+            f"cannot read the model's configuration: {error}; this needs Transformers;"
+            f" {with_extra('cli')}"
         ) from None
     finally:
         if given is None:

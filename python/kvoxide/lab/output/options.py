@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from kvoxide._core import ConfigError
+from kvoxide._install_hints import with_extra
 from kvoxide.lab.options import Command, parsed_with
 from kvoxide.lab.output.figures import FORMATS
 from kvoxide.lab.output.files import check_writable
@@ -53,14 +54,14 @@ def _checked_plot(text: str) -> Path:
     if Path(text).suffix.lower() not in FORMATS:
         raise ConfigError(f"{text!r} must end in one of {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("plots need matplotlib; run: pip install 'kvoxide[cli]'")
+        raise ConfigError(f"plots need matplotlib; {with_extra('cli')}")
     return checked_output(text)
 
 
 def _checked_page(text: str) -> Path:
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"pages need {package}; run: pip install 'kvoxide[html]'")
+            raise ConfigError(f"pages need {package}; {with_extra('html')}")
     return checked_output(text)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, assert_never
 
+from kvoxide._install_hints import REINSTALL
 from kvoxide.vllm.doctor.model_group import ModelGroups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
@@ -111,7 +112,7 @@ def _compiled_module() -> Check:
     problem = compiled_module_problem()
     if problem is None:
         return Check("compiled module", True, f"kvoxide._core {_compiled_version()}")
-    return Check("compiled module", False, problem, "pip install --force-reinstall kvoxide")
+    return Check("compiled module", False, problem, REINSTALL)
 
 
 def _vllm(found: Mapping[str, Any]) -> Check:

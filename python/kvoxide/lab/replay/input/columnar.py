@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from kvoxide._core import Trace, TraceError
+from kvoxide._install_hints import with_extra
 from kvoxide.lab.replay.input.trace_file import ContainerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS: Final = 1 << 16
-_EXTRA: Final = "pip install 'kvoxide[tables]'"
 # Structs within structs are looked into this deep.
 _MAX_DEPTH: Final = 3
 
@@ -29,7 +29,8 @@ def lines_of_columns(file: io.BytesIO, trace: Trace) -> Iterator[bytes]:
         import pyarrow as pa
     except ModuleNotFoundError:
         raise ContainerError(
-            f"is a Parquet or Arrow file, which needs pyarrow; run: {_EXTRA}; or export it as CSV"
+            f"is a Parquet or Arrow file, which needs pyarrow; {with_extra('tables')}; or export it"
+            " as CSV"
         ) from None
     try:
         yield from _lines(_open(file), trace)
@@ -44,7 +45,8 @@ def lines_of_workbook(file: IO[bytes] | None, note: Callable[[str], None]) -> It
         import openpyxl
     except ModuleNotFoundError:
         raise ContainerError(
-            f"is an Excel workbook, which needs openpyxl; run: {_EXTRA}; or export it as CSV"
+            f"is an Excel workbook, which needs openpyxl; {with_extra('tables')}; or export it as"
+            " CSV"
         ) from None
     try:
         book = openpyxl.load_workbook(file, read_only=True, data_only=True)

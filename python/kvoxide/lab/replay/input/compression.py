@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
+from kvoxide._install_hints import with_extra
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -22,7 +24,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class CompressedStreamError(Exception):
-    """A compressed stream is damaged, or ends too early."""
+    """A compressed stream is damaged, ends too early, or needs a package that is missing."""
 
 
 class CutOffError(CompressedStreamError):
@@ -32,24 +34,32 @@ class CutOffError(CompressedStreamError):
 def decompressed(source: IO[bytes]) -> io.BufferedReader:
     """A reader of the plain bytes of ``source``, which need not be able to seek.
 
-    Reading raises :class:`CompressedStreamError` when the compressed stream is damaged or cut
-    off. Closing the reader leaves ``source`` open.
+    Raises :class:`CompressedStreamError` if zstandard is missing. Reading raises it when the
+    compressed stream is damaged or cut off. Closing the reader leaves ``source`` open.
     """
     head = read_fully(source, 4)
     plain = Rejoined(head, source)
     if head.startswith(_GZIP_MAGIC):
         return io.BufferedReader(_Frames(plain, "gzip", _gzip_frame, zlib.error))
     if head in _ZSTD_MAGICS:
-        from zstandard import ZstdDecompressor, ZstdError
-
-        return io.BufferedReader(
-            _Frames(plain, "zstd", lambda: ZstdDecompressor().decompressobj(), ZstdError)
-        )
+        return _zstd_reader(plain)
     if head.startswith(_XZ_MAGIC):
         return io.BufferedReader(_Frames(plain, "xz", lzma.LZMADecompressor, lzma.LZMAError))
     if head.startswith(_BZIP2_MAGIC):
         return io.BufferedReader(_Frames(plain, "bzip2", bz2.BZ2Decompressor, OSError))
     return io.BufferedReader(plain)
+
+
+def _zstd_reader(plain: "Rejoined") -> io.BufferedReader:
+    try:
+        from zstandard import ZstdDecompressor, ZstdError
+    except ModuleNotFoundError:
+        raise CompressedStreamError(
+            f"it is a zstd stream, which needs zstandard; {with_extra('cli')}"
+        ) from None
+    return io.BufferedReader(
+        _Frames(plain, "zstd", lambda: ZstdDecompressor().decompressobj(), ZstdError)
+    )
 
 
 class _Frame(Protocol):

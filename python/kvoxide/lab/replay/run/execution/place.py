@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from kvoxide._core import ConfigError
+from kvoxide._install_hints import with_extra
 from kvoxide.lab.replay.run.execution.interface import Executor
 from kvoxide.lab.replay.run.execution.local import Local
 
@@ -38,7 +39,7 @@ def parse_place(text: str) -> Place:
             f"{text!r} is not the address of a cluster; write ray, ray://HOST:PORT or HOST:PORT"
         )
     if find_spec("ray") is None:
-        raise ConfigError("a cluster needs Ray; run: pip install 'kvoxide[ray]'")
+        raise ConfigError(f"a cluster needs Ray; {with_extra('ray')}")
     return Place(None if text == _RAY else text)
 
 
