@@ -10,7 +10,6 @@ from tests.testing.paths import ROOT
 
 # A ceiling only falls: a change that removes a count lowers it here.
 CEILINGS = {
-    "python": {"noun clauses": 19, "those of": 13, "words of rule 5": 15},
     "rust": {"noun clauses": 9, "those of": 7, "words of rule 5": 9},
 }
 

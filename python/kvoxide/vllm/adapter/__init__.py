@@ -1,15 +1,19 @@
-"""vLLM's KV cache manager over the engine: vLLM's calls and attributes, and no state of its own.
+"""Gives the engine the calls and attributes of vLLM's KV cache manager. It has no state of its own.
 
-:mod:`~kvoxide.vllm.adapter.manager` is what vLLM's scheduler gets, over a
-:mod:`~kvoxide.vllm.adapter.coordinator` with the :mod:`~kvoxide.vllm.adapter.tables` of its groups
-and a :mod:`~kvoxide.vllm.adapter.pool` with its :mod:`~kvoxide.vllm.adapter.queue`,
-:mod:`~kvoxide.vllm.adapter.keys` and :mod:`~kvoxide.vllm.adapter.events`. What goes to the engine
-as it is stands in :mod:`~kvoxide.vllm.adapter.calls`, what is logged as it runs in
-:mod:`~kvoxide.vllm.adapter.retention_log`. Which of vLLM's configurations the engine
-manages says :mod:`~kvoxide.vllm.adapter.support`; :mod:`~kvoxide.vllm.adapter.engine` makes it from
-the :mod:`~kvoxide.vllm.adapter.arguments` of vLLM's manager.
+vLLM's scheduler gets a :mod:`~kvoxide.vllm.adapter.manager`. This manager has
 
-Importing this takes the compiled module; vLLM is imported with the manager.
+- a :mod:`~kvoxide.vllm.adapter.coordinator` with the :mod:`~kvoxide.vllm.adapter.tables` of its
+  groups, and
+- a :mod:`~kvoxide.vllm.adapter.pool` with its :mod:`~kvoxide.vllm.adapter.queue`,
+  :mod:`~kvoxide.vllm.adapter.keys` and :mod:`~kvoxide.vllm.adapter.events`.
+
+:mod:`~kvoxide.vllm.adapter.calls` has the calls that the engine gets unchanged.
+:mod:`~kvoxide.vllm.adapter.retention_log` logs the line per minute.
+:mod:`~kvoxide.vllm.adapter.support` decides which of vLLM's configurations the engine manages.
+:mod:`~kvoxide.vllm.adapter.engine` creates the engine from the
+:mod:`~kvoxide.vllm.adapter.arguments` of vLLM's manager.
+
+Importing this package needs the compiled module. It imports vLLM only with the manager.
 """
 
 from kvoxide.vllm.adapter.arguments import bound_arguments
@@ -30,7 +34,7 @@ __all__ = [
 
 
 def native_class() -> type:
-    """The class that stands in for vLLM's."""
+    """Return the class that replaces vLLM's ``KVCacheManager``."""
     from kvoxide.vllm.adapter.manager import KVCacheManager
 
     return KVCacheManager

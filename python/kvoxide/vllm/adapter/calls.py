@@ -1,4 +1,4 @@
-"""What vLLM's manager and its coordinator hand to the engine as it is, under vLLM's names."""
+"""Calls of vLLM's manager and its coordinator that the engine gets unchanged, by vLLM's names."""
 
 from collections.abc import Sequence
 from typing import Any

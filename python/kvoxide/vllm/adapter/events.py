@@ -1,5 +1,5 @@
-"""What the engine makes KV cache events of: vLLM's classes, and vLLM's extra keys of embeddings;
-and what a manager adds to events that are taken."""
+"""Gives the engine vLLM's classes of KV cache events and vLLM's extra keys of embeddings, and
+completes the events that vLLM takes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -26,8 +26,8 @@ def by_position(removed: Any) -> Callable[[list[Any], Any, int], Any]:
 def add_kinds(events: Iterable[Any], kinds: Sequence[tuple[str, int | None]]) -> bool:
     """Write the kind and the window of its group to each event of stored blocks.
 
-    ``kinds`` has those of each group. Returns whether every group is one of these: an event of
-    another group, which is not the engine's, stays as it is.
+    ``kinds`` has the kind and the window of each group. Returns whether every group is in
+    ``kinds``. An event of another group, which the engine does not manage, stays unchanged.
     """
     are_known = True
     for event in events:

@@ -91,7 +91,7 @@ def _view_class(stock: type) -> Any:
 
 
 class GroupView(Watched):
-    """What differs in a manager whose group the engine manages."""
+    """Overrides attributes of a vLLM manager whose group the engine manages."""
 
     __slots__ = ()
 

@@ -123,8 +123,8 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         Switch(self, arguments)
 
     def _bind_calls(self) -> None:
-        """The engine's methods are this object's: no Python frame between, unless somebody is to
-        be told what they did."""
+        """Make the engine's methods the methods of this object. There is no Python frame between
+        them, unless observers are to be notified of a call."""
         for name in _ENGINE_METHODS:
             call = getattr(self.engine, name)
             if name in _OBSERVED and self._has_observers:

@@ -41,7 +41,7 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
     )
 
     def __init__(self, engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> None:
-        """Take over ``engine``; ``arguments`` are those of vLLM's manager, by name."""
+        """Take over ``engine``; ``arguments`` are vLLM's for its manager, by name."""
         self._closer = engine.set_facade(self)
         self.engine = engine
         self.num_gpu_blocks = engine.num_blocks
@@ -144,11 +144,11 @@ class NativeBlockPool(BlockPool, Watched):  # type: ignore[misc]
         return self._call_lock.locked()
 
     def with_notification(self, call: Callable[..., T]) -> Callable[..., T]:
-        """A call of the engine about a request, its first argument, as one that tells what it did
-        before the engine is called again: as vLLM's events, metrics and callbacks.
+        """Return ``call``, a call of the engine whose first argument is a request, with
+        notifications: it reports to vLLM's events, metrics and callbacks before the next call.
 
-        What an observer raises is raised by the call. The engine is poisoned then: what it did was
-        not told to everybody, and its answer is lost.
+        The call raises an observer's error. The engine is then poisoned, because the other
+        observers were not notified and the answer is lost.
         """
 
         call_lock = self._call_lock
@@ -257,7 +257,7 @@ class PoolOfManyKeys(NativeBlockPool):
 
 
 def make_pool(engine: VllmManager, arguments: Mapping[str, Any], medium: str) -> NativeBlockPool:
-    """The pool of an engine; ``arguments`` are those of vLLM's manager, by name."""
+    """Return the pool of an engine; ``arguments`` are vLLM's for its manager, by name."""
     has_states = arguments["kv_cache_config"].has_mamba_layers
     has_many = has_states or engine.enable_partial_hash_hits
     made: NativeBlockPool = (_POOL_OF_MANY_KEYS if has_many else _POOL)(engine, arguments, medium)

@@ -10,7 +10,7 @@ from kvoxide.vllm.adapter.watched import Watched, replacing_class
 
 
 class NativeQueue(FreeKVCacheBlockQueue, Watched):  # type: ignore[misc]
-    """The free blocks of an engine, the pinned tier behind them. A block that is taken out has
+    """The free blocks of an engine, and after them the pinned tier. A block that is taken out has
     no owner until its ``ref_cnt`` is set or it is put back."""
 
     _name_in_messages = "free_block_queue"
@@ -24,8 +24,8 @@ class NativeQueue(FreeKVCacheBlockQueue, Watched):  # type: ignore[misc]
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that can be had. Set to fewer, the others are withheld until it is set again;
-        blocks that are freed add to it."""
+        """The number of blocks that can be allocated. A lower number withholds the other blocks
+        until it is set again. Blocks that are freed add to it."""
         return self._engine.get_num_free_blocks()
 
     @num_free_blocks.setter
@@ -54,8 +54,11 @@ class NativeQueue(FreeKVCacheBlockQueue, Watched):  # type: ignore[misc]
         return self._engine.free_blocks_list()
 
     def iter_blocks_after(self, cursor: Any) -> Iterator[Any]:
-        """The free blocks behind ``cursor``, or all of them for None. The queue may change while
-        it is walked: then comes what stands behind the last one, if that is free still."""
+        """Return the free blocks after ``cursor``, or all free blocks for None.
+
+        The queue may change meanwhile. Then the block after the last one comes next, if the last
+        one is still free.
+        """
         if cursor is None or cursor is self.fake_free_list_head:
             return self._engine.walk_free_blocks()
         if cursor is self.fake_free_list_tail:

@@ -1,4 +1,4 @@
-"""Which of vLLM's configurations the engine manages, and how it describes them."""
+"""Decides which of vLLM's configurations the engine manages, and describes their groups to it."""
 
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
@@ -19,7 +19,7 @@ NATIVE_SPECS: Final = tuple(dict.fromkeys(kind.vllm_spec for kind in group_kinds
 
 
 def native_kind(spec: Any) -> GroupDeclaration | None:
-    """What the engine declares of the kind of one of vLLM's specs; None for one of another kind."""
+    """Return the engine's declaration of the kind of a vLLM spec; None for other kinds."""
     from vllm.v1 import kv_cache_interface
 
     for kind in group_kinds():
@@ -32,10 +32,8 @@ def native_kind(spec: Any) -> GroupDeclaration | None:
 
 
 def reasons_against(arguments: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Why a manager made with ``arguments`` (vLLM's, by name) has to be vLLM's own.
-
-    Empty if the engine can take over.
-    """
+    """Return why the manager for ``arguments`` (vLLM's, by name) must be vLLM's own. The list is
+    empty if the engine can take over."""
     config = arguments["kv_cache_config"]
     reasons = []
     if (pcp := arguments.get("pcp_world_size", 1)) != 1:

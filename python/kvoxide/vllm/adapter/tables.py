@@ -1,4 +1,5 @@
-"""What vLLM's manager of one group keeps of each request. What is written there is the engine's."""
+"""The attributes in which vLLM's manager of one group keeps its requests. Writing to them writes to
+the engine."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex, TypeVar
@@ -10,8 +11,8 @@ T = TypeVar("T")
 
 
 class Row(list[Any]):
-    """The blocks of one request in one group: a list that the engine keeps as they are, until the
-    request is freed. What is written to it is written to the engine first."""
+    """The blocks of one request in one group. The engine keeps this list equal to its own until the
+    request is freed. A change is made in the engine first."""
 
     __slots__ = ("_request_id", "_tables")
 
@@ -22,8 +23,8 @@ class Row(list[Any]):
         self._request_id = request_id
 
     def _write(self, change: Callable[[list[Any]], T]) -> T:
-        """Make a change to the blocks, as a list; an error of the engine leaves them as they are.
-        Raises :class:`ValueError` where the table would be broken."""
+        """Make a change to the blocks, as a list; an error of the engine leaves them unchanged.
+        Raises :class:`ValueError` if the table would be broken."""
         if not isinstance(self._tables, RequestTables):
             # vLLM's own group has the tables by now, where this row is not yet.
             self.__class__ = _ReleasedRow
@@ -96,7 +97,8 @@ class RequestTables(dict[str, Row]):
         return row
 
     def has_row(self, row: Row) -> bool:
-        """Whether a row is that of its request, or may become it: the request holds nothing yet."""
+        """Return whether a row is the row of its request, or may become it. It may if the request has
+        no blocks yet."""
         mine = super().get(row._request_id)
         return mine is row or (mine is None and row._request_id not in self)
 

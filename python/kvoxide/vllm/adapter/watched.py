@@ -137,10 +137,11 @@ def preferring(stock: Any, *parts: type) -> Any:
 
 
 def replacing_class(native: type, stock: Any, in_vllm: Iterable[str] = ()) -> Any:
-    """A class that is ``native`` and ``stock``, under the name of ``stock``.
+    """Return a class that inherits from ``native`` and ``stock``, under the name of ``stock``.
 
-    Its methods become those of ``stock`` once vLLM's own object replaced the instance, also where
-    other code took them before. The methods ``in_vllm`` let it be replaced when they are called.
+    Once vLLM's own object has replaced an instance, its methods call the methods of ``stock``. This
+    also holds for methods that other code took before. Calling a method of ``in_vllm`` lets vLLM's
+    own object replace the instance.
     """
     attributes = _methods_of(native)
     for name, value in attributes.items():
@@ -197,7 +198,7 @@ def _called_in_vllm(name: str, stocks: Callable[..., Any], native: type) -> Call
 
 def let_vllm_continue(thing: Any, what: str) -> None:
     """Let vLLM's own object replace ``thing`` because of ``what``. Raises
-    :class:`~kvoxide.BusyError` while observers are told what a call did."""
+    :class:`~kvoxide.BusyError` while observers are notified of a call."""
     native = type(thing)
     fields_of(thing)["_watcher"].before_change(f"{thing._name_in_messages}.{what}")
     if type(thing) is native:

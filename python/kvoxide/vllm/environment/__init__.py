@@ -1,18 +1,21 @@
-"""What the process runs in, for everybody above: nothing here imports vLLM, torch or the compiled
-module before it is asked for something that needs it.
+"""Reads the environment of the server process: settings, the installed vLLM, and its log.
 
-:mod:`~kvoxide.vllm.environment.settings` are the variables that kvoxide reads,
-:mod:`~kvoxide.vllm.environment.kinds` the kinds of groups that it manages and
-:mod:`~kvoxide.vllm.environment.releases` the vLLM releases that it knows. Whether the installed
-vLLM has the code of one of them says :mod:`~kvoxide.vllm.environment.recognition`, from the parts
-(:mod:`~kvoxide.vllm.environment.definitions`, :mod:`~kvoxide.vllm.environment.syntax`) of its
-:mod:`~kvoxide.vllm.environment.sources` that :mod:`~kvoxide.vllm.environment.tracked_code` names,
-and the committed :mod:`~kvoxide.vllm.environment.fingerprints`;
-:mod:`~kvoxide.vllm.environment.runtime_patches` says whether that code is what runs, and
-:mod:`~kvoxide.vllm.environment.schedulers` whether a scheduler class gets on with it.
-Where it has the code of none, :mod:`~kvoxide.vllm.environment.certificates` may say that it was
-verified. :mod:`~kvoxide.vllm.environment.reasons` says what stands in the way here,
-:mod:`~kvoxide.vllm.environment.log` is where.
+No module here imports vLLM, torch or the compiled module until a caller needs it. The modules:
+
+- :mod:`~kvoxide.vllm.environment.settings`: the environment variables that kvoxide reads
+- :mod:`~kvoxide.vllm.environment.kinds`: the kinds of groups that it manages
+- :mod:`~kvoxide.vllm.environment.releases`: the vLLM releases that it knows
+- :mod:`~kvoxide.vllm.environment.recognition`: finds the release whose code the installed vLLM has.
+  It compares :mod:`~kvoxide.vllm.environment.sources` with the committed
+  :mod:`~kvoxide.vllm.environment.fingerprints`. :mod:`~kvoxide.vllm.environment.tracked_code` names
+  the parts; :mod:`~kvoxide.vllm.environment.definitions` and
+  :mod:`~kvoxide.vllm.environment.syntax` extract them.
+- :mod:`~kvoxide.vllm.environment.runtime_patches`: finds code that was replaced in this process
+- :mod:`~kvoxide.vllm.environment.schedulers`: finds scheduler classes that kvoxide cannot serve
+- :mod:`~kvoxide.vllm.environment.certificates`: results of ``kvoxide verify`` for a vLLM that has
+  the code of no known release
+- :mod:`~kvoxide.vllm.environment.reasons`: says why kvoxide cannot be active here
+- :mod:`~kvoxide.vllm.environment.log`: the log messages of more than one module
 """
 
 from kvoxide.vllm.environment import counters, releases, settings

@@ -1,7 +1,7 @@
-"""What ``kvoxide verify`` found out about a vLLM, written down for servers that start later.
+"""Writes the result of ``kvoxide verify`` as a certificate, and finds it when a server starts.
 
-A certificate stands for one identity: the relevant sources of a vLLM, one build of kvoxide and one
-Python. Its checksum shows that it was cut or edited; it is no signature.
+A certificate is valid for one identity: the relevant sources of a vLLM, one build of kvoxide and
+one Python. Its checksum shows whether it was cut or edited. It is not a signature.
 """
 
 import hashlib
@@ -34,7 +34,8 @@ class CertificateError(ValueError):
 
 @dataclass(frozen=True)
 class Identity:
-    """What a certificate holds for. Each is a text that is equal only for the same."""
+    """The vLLM, kvoxide and Python for which a certificate is valid. Each text identifies one of
+    them."""
 
     vllm_sources: str
     kvoxide_build: str

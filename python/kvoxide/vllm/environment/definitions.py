@@ -1,13 +1,13 @@
-"""What a source file of vLLM defines, part by part, as far as it is relevant.
+"""Splits a source file of vLLM into its relevant parts.
 
-A part is one of these, and has a short text by which it is the same or another:
+Each part has a short text. Equal texts mean equal parts:
 
-- ``def name`` or ``def Class.method``: the fingerprint of a function,
-- ``class Name``: that of a class's bases, decorators and fields,
-- ``attribute Class.name``: that of the statements that set it,
-- ``name NAME``: that of the statements that bind a constant,
-- ``import name``: what it is imported from, ``module`` or ``module:name``,
-- ``module level``: the fingerprint of statements that do something to other names.
+- ``def name`` or ``def Class.method``: the fingerprint of a function
+- ``class Name``: the fingerprint of a class's bases, decorators and fields
+- ``attribute Class.name``: the fingerprint of the statements that set it
+- ``name NAME``: the fingerprint of the statements that bind a constant
+- ``import name``: the place that it is imported from, ``module`` or ``module:name``
+- ``module level``: the fingerprint of the statements that change other names
 """
 
 import ast
@@ -71,7 +71,7 @@ class _File:
         return parts
 
     def _parts_of_name(self, name: str) -> Iterator[tuple[str, str, list[str]]]:
-        """Yields the parts that a name of the module stands for, with the names that they use."""
+        """Yields the parts that define a name of the module, with the names that they use."""
         if name in self._imported:
             yield f"import {name}", self._imported[name], []
         statements = self._bound.get(name, [])
@@ -141,7 +141,7 @@ def _only_binds_names(statement: ast.stmt) -> bool:
 
 
 def _stored_names(statement: ast.AST) -> Iterator[str]:
-    """Yields the names that a statement binds, those of what it holds too."""
+    """Yields the names that a statement and the statements inside it bind."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

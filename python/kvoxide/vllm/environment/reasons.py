@@ -62,10 +62,10 @@ def environment_reasons() -> list[str]:
 
 
 def accepted_certificate() -> Certificate | None:
-    """Returns the certificate that stands in for a known release here; None where the installed
-    vLLM is one, and where certificates are not accepted.
+    """Returns the certificate that makes up for an unknown release; None if the release is known
+    or certificates are not accepted.
 
-    Raises :class:`~kvoxide.vllm.environment.CertificateError` where one is wanted and none holds,
+    Raises :class:`~kvoxide.vllm.environment.CertificateError` if one is needed and none is valid,
     :class:`~kvoxide.vllm.environment.SettingsError` and
     :class:`~kvoxide.vllm.environment.UnreadableSourcesError`.
     """
@@ -79,7 +79,7 @@ def accepted_certificate() -> Certificate | None:
 
 
 def shadow_reasons() -> list[str]:
-    """Returns why kvoxide's manager cannot even run beside vLLM's; empty if it can."""
+    """Returns why kvoxide's manager cannot run in shadow mode; empty if it can."""
     if problem := compiled_module_problem():
         return [problem]
     try:

@@ -1,4 +1,4 @@
-"""Which release's code the installed vLLM has, whatever it calls itself.
+"""Finds the release whose code the installed vLLM has, whatever its version says.
 
 Only files whose bytes are not a release's are parsed.
 """
@@ -31,11 +31,11 @@ from kvoxide.vllm.environment.tracked_code import (
 
 @dataclass(frozen=True)
 class Recognition:
-    """Whose rules hold for the vLLM that is installed.
+    """The release whose rules are used for the installed vLLM.
 
-    ``release`` is the one whose code it has, else the nearest: that with the fewest
-    ``differences``, one line for each part of vLLM's code that is another. ``sources_digest`` is a
-    SHA-256 over the relevant code of this vLLM, the same whatever its comments and its layout are.
+    ``release`` is the release whose code it has, or else the nearest one, which has the fewest
+    ``differences``: one line for each part of vLLM's code that differs. ``sources_digest`` is a
+    SHA-256 over the relevant code of this vLLM. Comments and layout do not change it.
     """
 
     release: Release
@@ -100,8 +100,8 @@ class InstalledCode:
         return self._parts(known)
 
     def files(self) -> dict[str, FileCode]:
-        """Returns the code as :func:`kvoxide.vllm.environment.fingerprints.dump` takes it; every
-        file is parsed, and those of vLLM's schedulers have no parts."""
+        """Returns the code of every file, parsed, for
+        :func:`kvoxide.vllm.environment.fingerprints.dump`. Files of schedulers have no parts."""
         files = {path: FileCode(self._digests[path], self._parse(path)) for path in self.origins}
         for path in SCHEDULERS:
             if (source := read_source(str(package_folder() / path))) is not None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Release:
-    """What one vLLM release does where the supported releases differ."""
+    """The behaviour of one vLLM release wherever the supported releases differ."""
 
     version: str
     drops_flagged_groups: bool
@@ -18,7 +18,7 @@ class Release:
     counts_null_references: bool
     """Touching and freeing move the null block's reference count."""
     has_hash_lookahead: bool
-    """Block hashes may cover ``num_hash_lookahead_tokens`` tokens behind their block; what is
+    """Block hashes may cover ``num_hash_lookahead_tokens`` tokens after their block; what is
     cached then ends where the hashes end, and events carry ``lookahead_token_ids``."""
     limits_hit_length: bool
     """Look-ups take ``max_cache_hit_length``."""
@@ -32,8 +32,8 @@ class Release:
     has_host_tier: bool
     """kvoxide has a host tier and a connector for the release."""
     ranks_running_requests: bool
-    """The host tier's LRU orders what running requests saw by position, and failed stores are told
-    of."""
+    """The host tier's LRU orders what running requests saw by position, and failed stores are
+    reported."""
     has_sync_loads: bool
     """The offloading connector may load within a step, for which it locks its manager, and notes
     the blocks of allocations without a load too."""

@@ -142,7 +142,7 @@ def _is_decorated(value: Any) -> bool:
 
 
 def _is_pythons_own(function: Any) -> bool:
-    """Returns whether a function was made by the standard library, as those of dataclasses are."""
+    """Returns whether the standard library generated a function, for example for a dataclass."""
     file, name = str(function.__code__.co_filename), str(function.__code__.co_name)
     if file.startswith("<"):
         return name.startswith(("_", "<"))

@@ -1,23 +1,24 @@
-"""What the environment asks of the adapter: its mode, and retention policies vLLM does not have.
+"""Reads the environment variables that configure the adapter.
 
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
-- ``KVOXIDE_ACCEPT``: ``verified`` to run natively in a vLLM that is not a known release where a
-  certificate of ``kvoxide verify`` holds; unset, known releases alone are accepted.
-- ``KVOXIDE_HOST``: the same for vLLM's host tier; unset, ``shadow`` where ``KVOXIDE`` is, else
-  ``auto``. The tier is left alone too where ``KVOXIDE`` is ``off``, and but for a shadow where it
-  is ``shadow``.
-- ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S`` with the share of the pool that is
-  protected for its priority, from 0 to 1; unset or ``standard``, the variables below hold.
-- ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``; unset, vLLM's own
-  configuration is followed.
+- ``KVOXIDE_ACCEPT``: with ``verified``, a vLLM that is not a known release is accepted if a
+  certificate of ``kvoxide verify`` is valid for it. Default: only known releases are accepted.
+- ``KVOXIDE_HOST``: the same modes for vLLM's host tier. Default: ``shadow`` if ``KVOXIDE`` is
+  ``shadow``, else ``auto``. With ``KVOXIDE=off``, the host tier is vLLM's own. With
+  ``KVOXIDE=shadow`` it is too, and only ``shadow`` compares it.
+- ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S``, where S is the share of the pool that
+  priorities protect, from 0 to 1. If it is unset or ``standard``, the next variables are used.
+- ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``. Default: vLLM's own
+  configuration.
 - ``VLLM_PIN_SWA_TOKENS``: ``1``, ``0`` (default), ``true`` or ``false``.
 - ``VLLM_PIN_MIN_DROP_SIZE``: blocks, 1 or more; ``kvoxide.DEFAULT_PIN_MIN_DROP_SIZE`` if unset.
-- ``KVOXIDE_RECORD``: the folder that the traffic is recorded to, in every mode; unset, nothing is.
+- ``KVOXIDE_RECORD``: the folder for the recording, in every mode. Default: no recording.
 - ``KVOXIDE_RECORD_LIMIT``: the most bytes that a recording takes, with a unit such as ``10GiB``;
   0 for no limit.
-- ``KVOXIDE_CHECK``: calls from one check of all invariants to the next, 0 (default) for none.
+- ``KVOXIDE_CHECK``: the number of calls between two checks of all invariants; 0 (default) for no
+  checks.
 
-An empty value counts as unset; letter case does not matter, but in a folder.
+An empty value counts as unset. Letter case matters only in a folder.
 """
 
 import os

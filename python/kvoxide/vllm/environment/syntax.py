@@ -1,7 +1,6 @@
-"""Fingerprints of Python code: what is the same for two pieces of code that do the same by their
-wording, whatever their comments, docstrings, annotations and layout are.
+"""Computes fingerprints of Python code. Comments, docstrings, annotations and layout do not matter.
 
-A fingerprint is made of the syntax tree, in a form that CPython 3.11, 3.12 and 3.13 share.
+A fingerprint is computed from the syntax tree, in a form that CPython 3.11, 3.12 and 3.13 share.
 """
 
 import ast
@@ -66,8 +65,8 @@ def _write(value: object, write: Callable[[str], None], in_function: bool) -> No
 
 
 def _fields(node: ast.AST, in_function: bool) -> Iterator[tuple[str, object]]:
-    """Yields what a node is made of and has a meaning. Of annotations only those of a class do,
-    whose decorators and bases may read them."""
+    """Yields the fields of a node that have a meaning. Annotations have one only in the body of a
+    class, whose decorators and bases may read them."""
     for name, value in ast.iter_fields(node):
         if name in _LEFT_OUT or value is None or value == []:
             continue

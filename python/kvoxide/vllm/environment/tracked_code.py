@@ -1,8 +1,8 @@
-"""Which code of vLLM decides what kvoxide decides in its place, or is relied on by kvoxide.
+"""Lists the code of vLLM that kvoxide replaces or relies on.
 
-The planning of a model's groups and sizes is not among it: it comes before, and its result is
-input. Neither is vLLM's scheduler, whose own code runs: :mod:`kvoxide.vllm.environment.schedulers`
-looks at what it does with the manager.
+The planning of a model's groups and sizes is not listed: its result is kvoxide's input. vLLM's
+scheduler is not listed either, because its own code runs.
+:mod:`kvoxide.vllm.environment.schedulers` checks its uses of the manager.
 """
 
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from typing import Final
 
 @dataclass(frozen=True)
 class TrackedNames:
-    """What counts of one file: these names, with all that they use in the file.
+    """The names of one file that are tracked, with all that they use in the file.
 
-    ``methods`` are those that count of every class, ``attributes`` those that count of some
-    classes, with what is assigned to them, instead of the classes' own methods and fields.
+    ``methods`` are the tracked methods of every class. ``attributes`` are the tracked attributes of
+    some classes, with the values assigned to them; they replace these classes' methods and fields.
     """
 
     names: tuple[str, ...]

@@ -1,11 +1,12 @@
-"""What a scheduler class does with its KV cache manager that kvoxide's cannot serve as vLLM's does.
+"""Finds uses of the KV cache manager in a scheduler class that kvoxide's manager does not support.
 
-A scheduler's code runs as it is, vLLM's own too. Most of what one can do to a manager and what
-hangs on it is served; :mod:`~kvoxide.vllm.environment.schedulers.roles` says what is not, and
-:mod:`~kvoxide.vllm.environment.schedulers.uses` finds it in a source file. A class whose source
-cannot be read (:mod:`~kvoxide.vllm.environment.schedulers.bytecode`) is taken only if its code does
-not name what hangs on a manager: a server that stops in the middle is worse than one on vLLM's
-manager.
+The scheduler's own code runs unchanged, vLLM's too. Nearly all uses of the manager and its objects
+are supported. :mod:`~kvoxide.vllm.environment.schedulers.roles` lists the others, and
+:mod:`~kvoxide.vllm.environment.schedulers.uses` finds them in a source file.
+
+If the source of a class cannot be read (:mod:`~kvoxide.vllm.environment.schedulers.bytecode`), the
+class is accepted only if its code names no object of the manager. A server on vLLM's manager is
+better than a server that stops while it serves.
 """
 
 import hashlib

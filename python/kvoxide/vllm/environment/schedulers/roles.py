@@ -1,4 +1,4 @@
-"""What hangs on a KV cache manager, and which of it kvoxide's does not serve as vLLM's does."""
+"""The objects and attributes of a KV cache manager, and the uses that kvoxide does not support."""
 
 from typing import Final, Literal, TypeAlias
 
@@ -26,7 +26,7 @@ BY_NAME: Final[dict[str, Role]] = {
     "free_block_queue": "queue",
     "cached_block_hash_to_block": "index",
 }
-"""Attributes that are always the same, whatever they are read from."""
+"""Attributes that have the same role on every object."""
 
 CHILDREN: Final[dict[Role, dict[str, Role]]] = {
     "manager": {"coordinator": "coordinator"},
@@ -34,10 +34,10 @@ CHILDREN: Final[dict[Role, dict[str, Role]]] = {
     "queue": {"fake_free_list_head": "block", "fake_free_list_tail": "block"},
     "block": {"next_free_block": "block", "prev_free_block": "block"},
 }
-"""Attributes that are known by what they are read from."""
+"""Attributes whose role depends on the object that they are read from."""
 
 ELEMENTS: Final[dict[Role, Role]] = {"groups": "group", "row": "block", "blocks": "block"}
-"""What each holds when it is walked."""
+"""The role of the elements of each."""
 
 SHOWN: Final[dict[Role, str]] = {
     "manager": "kv_cache_manager",

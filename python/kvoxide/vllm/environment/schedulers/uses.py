@@ -1,6 +1,6 @@
-"""Finds in the source of a scheduler class the uses of a manager that kvoxide's does not serve.
+"""Finds the unsupported uses of a manager in the source of a scheduler class.
 
-The names of vLLM's attributes say what an expression stands for; it is followed through local
+The names of vLLM's attributes show the role of an expression. The role is followed through local
 variables and attributes of ``self``.
 """
 

@@ -1,4 +1,4 @@
-"""Which attributes are vLLM's own; others may be hung on its objects by anybody."""
+"""Lists the attributes that vLLM's own objects have. Other code may add others to them."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MODULES: Final = (
 
 
 def is_vllms(name: str) -> bool:
-    """Returns whether vLLM's manager, or what hangs on it, has or reads such an attribute."""
+    """Returns whether vLLM's manager or one of its objects has or reads such an attribute."""
     return name in _names()
 
 
