@@ -285,8 +285,8 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
         """Keep an empty list equal to the table of a request, and put it into ``rows`` until the
         request is freed. Return False for a request without blocks."""
     def write_row(self, request_id: str, group: int, blocks: Iterable[Any]) -> None:
-        """Replace a table. Raises ``ValueError`` for a block that is in it twice, is free, or has only
-        references from other tables."""
+        """Replace a table. Raises ``ValueError`` for a block that is in it twice or is free, and
+        for a block with references from other tables alone."""
     def sync_num_cached(self, group: int, counts: dict[str, int]) -> None:
         """Keep an empty dictionary equal to the numbers of cached blocks of a group's requests."""
     def sync_checkpoints(self, group: int, checkpoints: dict[str, tuple[int, int]]) -> None:

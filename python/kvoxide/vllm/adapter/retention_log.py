@@ -107,9 +107,9 @@ def _hits_fewer(before: RetentionReport, after: RetentionReport) -> bool:
 def _warn_of_hour(before: RetentionReport, after: RetentionReport) -> None:
     prompt_tokens = after.prompt_tokens - before.prompt_tokens
     logger.warning(
-        "kvoxide: adaptive retention hit less in the last hour than the estimate for vLLM's order: "
-        "hit_rate=%s default_hit_rate=%s. Compare with a server without KVOXIDE_POLICY=adaptive, "
-        "or replay a recording (KVOXIDE_RECORD).",
+        "kvoxide: in the last hour, adaptive retention had fewer cache hits than vLLM's default is "
+        "estimated to have: hit_rate=%s default_hit_rate=%s. Compare with a server without "
+        "KVOXIDE_POLICY=adaptive, or replay a recording (KVOXIDE_RECORD).",
         _share(after.hit_tokens - before.hit_tokens, prompt_tokens),
         _share(_default_hits(before, after), prompt_tokens),
     )

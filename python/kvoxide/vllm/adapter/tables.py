@@ -97,8 +97,8 @@ class RequestTables(dict[str, Row]):
         return row
 
     def has_row(self, row: Row) -> bool:
-        """Return whether a row is the row of its request, or may become it. It may if the request has
-        no blocks yet."""
+        """Return whether a row is the row of its request, or may become it. It may become it if the
+        request has no blocks yet."""
         mine = super().get(row._request_id)
         return mine is row or (mine is None and row._request_id not in self)
 

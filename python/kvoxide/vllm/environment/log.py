@@ -45,8 +45,9 @@ def log_switched(part: str, reason: str, variable: str, remark: str = "") -> Non
     """Log that vLLM's own code provides ``part`` of a server from now on. ``variable`` is the one
     that switches kvoxide off for this part."""
     logger.warning(
-        "kvoxide: switched %s to vLLM's own code, in the same state%s. Reason: kvoxide does not "
-        "support this use by other code: %s. Set %s=off to start with vLLM's own code.",
+        "kvoxide: switched %s to vLLM's own code, in the same state%s. Serving continues. Reason: "
+        "other code uses it in a way that kvoxide does not support: %s. Set %s=off to start with "
+        "vLLM's own code.",
         part,
         remark,
         reason,

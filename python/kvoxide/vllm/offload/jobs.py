@@ -105,8 +105,9 @@ class TransferJobs(StockScheduler):  # type: ignore[misc]
             self._connector_stats.increase_counter(_ConnectorMetricName.ALLOCATION_FAILURE)
             name = state.req.request_id
             logger.warning(
-                "kvoxide: the CPU offload cache has no free space; chunks of request %s are not "
-                "stored. Raise --kv-offloading-size if this is frequent.",
+                "kvoxide: the CPU offload cache has no free space, because running transfers use "
+                "all of it. Request %s continues, but its new blocks are not stored there. Raise "
+                "--kv-offloading-size if this is frequent.",
                 name,
             )
         elif len(stored.keys):

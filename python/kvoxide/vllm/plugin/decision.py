@@ -150,7 +150,7 @@ def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
         covered = ", ".join(certificate.kinds)
         raise FallBack(
             [
-                f"the certificate of this vLLM covers groups of {covered}, but not of "
+                f"the certificate of `kvoxide verify` covers groups of {covered}, but not of "
                 f"{', '.join(uncovered)}; run `kvoxide verify` with more --seconds"
             ]
         )
