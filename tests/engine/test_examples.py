@@ -1,6 +1,8 @@
-"""The programs in ``examples`` that need a server print what their docstrings say. They share one
-server."""
+"""The programs in ``examples`` that need a server print what their docstrings say, and the steps of
+``docs/start/first-server.md`` answer as the page says. They share one server."""
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing import doc_pages
 from tests.testing.examples import (
     EXAMPLES,
     documented_command,
@@ -19,8 +22,10 @@ from tests.testing.examples import (
     run_example,
     with_path,
 )
+from tests.testing.paths import DOCS
 from tests.testing.vllm_releases import NEWEST
 
+from .jobs import BLOCK_SIZE
 from .processes import engine_environment
 from .server import START_TIMEOUT, STOP_TIMEOUT, free_ports, write_metadata
 
@@ -108,3 +113,48 @@ def test_client_prints_its_documented_output(
     _, *arguments = documented_command(name)
     printed = run_example(name, [url, *arguments], folder, environment)
     assert printed == documented_output(name)
+
+
+# The page's commands, with the model, the address and the length of a prompt that this server has.
+PAGE = DOCS / "start/first-server.md"
+MODEL_OF_PAGE, ADDRESS_OF_PAGE, FACTS_OF_PAGE = "Qwen/Qwen3-0.6B", "localhost:8000", "range(200)"
+FACTS = "range(100)"
+
+
+# This comes last, because its prompt takes blocks from the pool.
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the steps of the page run curl")
+@pytest.mark.usefixtures("serve")
+def test_the_second_prompt_of_the_first_server_is_cached_as_the_page_says(
+    url: str, models: Path, environment: dict[str, str], folder: Path
+) -> None:
+    send, send_again = (fence.text for fence in doc_pages.fences(PAGE) if "curl" in fence.text)
+    assert FACTS_OF_PAGE in send
+    own = {
+        MODEL_OF_PAGE: str(models / "llama"),
+        ADDRESS_OF_PAGE: url.removeprefix("http://"),
+        FACTS_OF_PAGE: FACTS,
+    }
+    first, again = (answer_of(script, own, folder, environment) for script in (send, send_again))
+    said = '"cached_tokens":0'
+    assert f"`{said}`" in PAGE.read_text("utf-8")
+    assert said in first
+    assert "at most one block smaller than `prompt_tokens`" in PAGE.read_text("utf-8")
+    usage = json.loads(again)["usage"]
+    computed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+    assert 0 < computed <= BLOCK_SIZE < usage["prompt_tokens"]
+
+
+def answer_of(script: str, own: dict[str, str], folder: Path, environment: dict[str, str]) -> str:
+    """Return the output of a script of a page, with this test's ``own`` values."""
+    for on_page, here in own.items():
+        script = script.replace(on_page, here)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

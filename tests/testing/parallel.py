@@ -22,6 +22,7 @@ TOGETHER: Final = (
     "tests/vllm/test_recognition.py",
     "tests/engine/test_http.py",
     "tests/engine/test_adaptive_server.py",
+    "tests/engine/test_examples.py",
 )
 
 
