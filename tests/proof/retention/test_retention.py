@@ -60,7 +60,7 @@ def records(workload: Workload | TraceFile, seed: int) -> list[dict[str, Any]]:
 
 
 def test_a_seed_decides_the_traffic() -> None:
-    for workload in (workloads()["best-of-n"], small(small_chat).workload):
+    for workload in (workloads()["regenerated-chat"], small(small_chat).workload):
         first = workload.recorded(1)
         assert first == workload.recorded(1)
         assert first.digest != workload.recorded(2).digest
