@@ -85,7 +85,8 @@ class Others:
         """Return the hit share, in %, of all requests but the client's."""
         blocks = int(BLOCKS[preset] * size)
         result = play(self.trace, preset_groups(preset), policy, blocks)
-        assert result.evictions > 0 or size > 1
+        # vLLM's default caches fewer tails, so it may need less than these pools.
+        assert result.evictions > 0 or size > 1 or policy != ADAPTIVE
         assert result.rejected_requests == 0
         prompts, _, hits, _ = result.per_request[self.are_theirs].T
         return 100 * int(hits.sum()) / int(prompts.sum())
