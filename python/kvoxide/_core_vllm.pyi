@@ -199,7 +199,8 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
 
     ``waiting_states`` are the request states that the watermark applies to. ``num_tokens`` is a
     property of this name and the attribute whose length it is; the engine does not call the
-    property on a request that has it. ``older_rules`` has names of rules of older releases of vLLM
+    property on a request that has it. ``max_priority`` is the highest priority that a request may
+    claim; 0 ignores all claims. ``older_rules`` has names of rules of older releases of vLLM
     (:func:`kvoxide._core.older_rules`). Requests are identified by their id. Of a request, only new
     hashes are read. Refusals are exceptions of the built-in classes that vLLM raises:
     ``ValueError``, ``AssertionError``, ``IndexError``. Every invariant is checked after each
@@ -232,6 +233,7 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
         waiting_states: Sequence[Any],
         older_rules: Sequence[str],
         num_tokens: tuple[object, str] | None = None,
+        max_priority: int = 100,
         check_every: int = 0,
     ) -> VllmManager: ...
     @property

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import pytest
+from kvoxide.vllm.environment import SettingsError, counters
 from vllm import SamplingParams
 from vllm.plugins import load_general_plugins
 
@@ -19,6 +20,11 @@ def adaptive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVOXIDE", "require")
 
 
+@pytest.fixture(autouse=True)
+def no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "_counters", {})
+
+
 @pytest.fixture
 def log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -32,7 +38,13 @@ def told(log: pytest.LogCaptureFixture) -> list[str]:
     # The handler may get a record twice, from the logger and from a parent of it.
     records = {id(record): record for record in log.records}
     messages = [record.getMessage() for record in records.values()]
-    return [message for message in messages if "ignoring" in message]
+    return [message for message in messages if "kvoxide_priority" in message]
+
+
+def counted() -> dict[str, float]:
+    """Return how many requests claimed a priority, by what became of the claim."""
+    values = counters.counters().get("kvoxide_priority_requests_total", {})
+    return {dict(labels)["result"]: value for labels, value in values.items()}
 
 
 def request(name: str, prompt: int, num_blocks: int, extra_args: Any = None) -> Any:
@@ -112,6 +124,48 @@ def test_what_is_wrong_is_told_once_and_ignored(
     assert message.startswith("kvoxide: ignoring kvoxide_priority and kvoxide_ttl of a request: ")
     assert len(message) < 400
     assert num_kept({"kvoxide_priority": 80}, manager) == 64
+    assert counted() == {"invalid": 2, "accepted": 1}
+
+
+def test_a_priority_above_the_limit_is_lowered_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KVOXIDE_PRIORITY", "50")
+    manager = make_manager(kv_cache_config=config(full()))
+    serve(manager, request("another", 99, 4, {"kvoxide_priority": 100, "kvoxide_ttl": 600}))
+    assert num_kept({"kvoxide_priority": 80}, manager) == 0
+    (message,) = told(log)
+    assert message.startswith("kvoxide: lowered the kvoxide_priority of a request from 100 to 50")
+    assert counted() == {"lowered": 2}
+
+
+def test_a_priority_up_to_the_limit_is_unchanged(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KVOXIDE_PRIORITY", "80")
+    assert num_kept({"kvoxide_priority": 80}) == 64
+    assert num_kept({"kvoxide_priority": 90}) == 64
+    assert counted() == {"accepted": 1, "lowered": 1}
+    assert len(told(log)) == 1
+
+
+@pytest.mark.parametrize("value", ["off", "0"])
+def test_an_operator_can_ignore_all_priorities(
+    value: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KVOXIDE_PRIORITY", value)
+    manager = make_manager(kv_cache_config=config(full()))
+    serve(manager, request("low", 98, 4, {"kvoxide_priority": "high"}))
+    assert num_kept({"kvoxide_priority": 100}, manager) == 0
+    (message,) = told(log)
+    assert "of all requests, because KVOXIDE_PRIORITY is off" in message
+    assert counted() == {"ignored": 2}
+
+
+def test_a_wrong_limit_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVOXIDE_PRIORITY", "101")
+    with pytest.raises(SettingsError, match="KVOXIDE_PRIORITY='101' is not valid; allowed: off"):
+        make_manager(kv_cache_config=config(full()))
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "standard"])

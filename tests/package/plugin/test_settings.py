@@ -98,6 +98,15 @@ def test_checks(value: str, every: int) -> None:
     assert not parse(KVOXIDE_CHECK=value).changes_policy
 
 
+@pytest.mark.parametrize(
+    ("value", "highest"),
+    [("", 100), ("50", 50), (" 80 ", 80), ("100", 100), ("off", 0), ("OFF", 0), ("0", 0)],
+)
+def test_the_highest_priority_of_requests(value: str, highest: int) -> None:
+    assert parse(KVOXIDE_PRIORITY=value).max_priority == highest
+    assert not parse(KVOXIDE_PRIORITY=value).changes_policy
+
+
 def test_min_drop_size_counts_only_with_pinning() -> None:
     assert parse(VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size is None
     assert parse(VLLM_PIN_SWA_TOKENS="1", VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size == 4
@@ -120,6 +129,9 @@ def test_min_drop_size_counts_only_with_pinning() -> None:
         ("KVOXIDE_CHECK", "-1", "0 (no check), 1 (after every call)"),
         ("KVOXIDE_CHECK", "on", "a number n of calls (after every n-th)"),
         ("KVOXIDE_CHECK", "9223372036854775808", "a number n of calls"),
+        ("KVOXIDE_PRIORITY", "49", "from 50 to 100"),
+        ("KVOXIDE_PRIORITY", "101", "from 50 to 100"),
+        ("KVOXIDE_PRIORITY", "high", "off (ignore kvoxide_priority), or the highest priority"),
         ("VLLM_PIN_MIN_DROP_SIZE", "²", "a number of blocks, 1 or more"),
     ],
 )

@@ -25,6 +25,7 @@ def make_engine(
     pin_min_drop_size: int | None = None,
     enable_kv_cache_events: bool = False,
     observe: bool = False,
+    max_priority: int = 100,
     check_every: int = 0,
 ) -> VllmManager:
     """The engine for the constructor arguments of ``release``'s manager, by name.
@@ -61,5 +62,6 @@ def make_engine(
         waiting_states=waiting_states,
         older_rules=release.older_rules,
         num_tokens=num_tokens,
+        max_priority=max_priority,
         check_every=check_every,
     )

@@ -136,6 +136,7 @@ def engine_for(arguments: Mapping[str, Any], settings: Settings) -> VllmManager:
         protected_share=settings.protected_share,
         enable_kv_cache_events=arguments["enable_kv_cache_events"],
         observe=arguments["metrics_collector"] is not None,
+        max_priority=settings.max_priority,
         check_every=settings.check_every,
     )
 

@@ -102,3 +102,21 @@ def log_ignored_priority(reason: str) -> None:
         "client's values. Further invalid values are ignored without a warning.",
         reason,
     )
+
+
+def log_lowered_priority(asked: str, max_priority: int) -> None:
+    """Log that a request claims a higher priority than the server allows."""
+    logger.info(
+        "kvoxide: lowered the kvoxide_priority of a request from %s to %d, the limit of "
+        "KVOXIDE_PRIORITY. Further requests are lowered without a message.",
+        asked,
+        max_priority,
+    )
+
+
+def log_switched_off_priority() -> None:
+    """Log that a request claims a priority, but the server ignores all claims."""
+    logger.info(
+        "kvoxide: ignoring kvoxide_priority and kvoxide_ttl of all requests, because "
+        "KVOXIDE_PRIORITY is off. Unset it to allow priorities."
+    )

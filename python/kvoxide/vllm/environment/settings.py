@@ -15,6 +15,8 @@
 - ``KVOXIDE_RECORD``: the folder for the recording, in every mode. Default: no recording.
 - ``KVOXIDE_RECORD_LIMIT``: the most bytes that a recording takes, with a unit such as ``10GiB``;
   0 for no limit.
+- ``KVOXIDE_PRIORITY``: the highest ``kvoxide_priority`` that a request may claim, from 50 to 100
+  (default). ``off`` ignores the priorities and times to live of all requests.
 - ``KVOXIDE_CHECK``: the number of calls between two checks of all invariants; 0 (default) for no
   checks.
 
@@ -42,6 +44,7 @@ MODE_VARIABLE: Final = "KVOXIDE"
 HOST_VARIABLE: Final = "KVOXIDE_HOST"
 ACCEPT_VARIABLE: Final = "KVOXIDE_ACCEPT"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
+PRIORITY_VARIABLE: Final = "KVOXIDE_PRIORITY"
 RECORD_VARIABLE: Final = "KVOXIDE_RECORD"
 RECORD_LIMIT_VARIABLE: Final = "KVOXIDE_RECORD_LIMIT"
 POLICY_VARIABLE: Final = "KVOXIDE_POLICY"
@@ -60,6 +63,11 @@ _Choice = TypeVar("_Choice", bound=str)
 # What the engine counts with has 64 bits.
 _MAX_DIGITS: Final = 18
 MAX_CHECK_EVERY: Final = 2**63 - 1
+
+DEFAULT_PRIORITY: Final = 50
+"""The priority of requests that claim none (``RetentionPriority::DEFAULT_PRIORITY``)."""
+MAX_PRIORITY: Final = 100
+"""The highest priority (``RetentionPriority::MAX_PRIORITY``)."""
 
 MIN_RECORDING_BYTES: Final = 1 << 20
 _BYTES: Final = {
@@ -92,6 +100,7 @@ class Settings:
     neither is set. ``protected_share`` (0 to 1) goes with adaptive, None for its default.
     ``check_every`` is in calls that change the manager, 0 for no check of
     invariants. With ``accepts_verified``, a vLLM that was verified is as good as a known one.
+    ``max_priority`` is the highest priority that a request may claim; 0 ignores all claims.
     """
 
     mode: Mode = "auto"
@@ -102,6 +111,7 @@ class Settings:
     protected_share: float | None = None
     accepts_verified: bool = False
     host_mode: Mode = "auto"
+    max_priority: int = MAX_PRIORITY
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -120,6 +130,7 @@ class Settings:
             retention_interval=_parse_interval(environ),
             pin_min_drop_size=_parse_pinning(environ),
             check_every=_parse_check(environ),
+            max_priority=_parse_priority(environ),
         )
         if settings.retention == "adaptive" and settings.thins_out:
             raise SettingsError(
@@ -305,6 +316,22 @@ def _parse_check(environ: Mapping[str, str]) -> int:
             CHECK_VARIABLE,
             environ[CHECK_VARIABLE],
             "0 (no check), 1 (after every call), or a number n of calls (after every n-th)",
+        )
+    return int(value)
+
+
+def _parse_priority(environ: Mapping[str, str]) -> int:
+    """Return the highest priority that requests may claim, 0 to ignore all claims. A lower limit
+    than the default would give requests less than if they claimed nothing."""
+    value = _value(environ, PRIORITY_VARIABLE) or str(MAX_PRIORITY)
+    if value in ("off", "0"):
+        return 0
+    if not _is_decimal(value) or not DEFAULT_PRIORITY <= int(value) <= MAX_PRIORITY:
+        raise SettingsError(
+            PRIORITY_VARIABLE,
+            environ[PRIORITY_VARIABLE],
+            f"off (ignore kvoxide_priority), or the highest priority that a request may claim, "
+            f"from {DEFAULT_PRIORITY} to {MAX_PRIORITY}",
         )
     return int(value)
 

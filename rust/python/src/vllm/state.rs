@@ -117,10 +117,15 @@ impl WithCore for VllmState {
 
 impl VllmState {
     /// Returns the state of a new manager.
-    pub(super) fn new(core: Manager, reading: Requests, check_every: u64) -> Self {
+    pub(super) fn new(
+        core: Manager,
+        reading: Requests,
+        max_priority: u8,
+        check_every: u64,
+    ) -> Self {
         let requests = RequestCaches::default();
         Self {
-            priorities: PriorityReader::new(&core),
+            priorities: PriorityReader::new(&core, max_priority),
             core,
             hash_len: None,
             requests,

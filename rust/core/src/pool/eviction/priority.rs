@@ -52,6 +52,12 @@ impl RetentionPriority {
         self.priority
     }
 
+    /// Returns the retention with a priority of at most `max_priority`.
+    #[must_use]
+    pub fn lowered_to(self, max_priority: u8) -> Self {
+        Self { priority: self.priority.min(max_priority), ..self }
+    }
+
     /// Returns whether it is the default priority.
     pub(crate) fn is_default(self) -> bool {
         self.priority == Self::DEFAULT_PRIORITY

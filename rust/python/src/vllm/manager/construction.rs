@@ -68,7 +68,7 @@ impl VllmManager {
         dcp_world_size, num_hash_lookahead_tokens, enable_mamba_shared_prefix_checkpoint, recaches_known_tail,
         num_prefill_lookahead, enable_kv_cache_events, watermark, policy,
         keep_tail_below_boundary, counts_null_references, observe, waiting_states, older_rules,
-        num_tokens=None, check_every=0))]
+        num_tokens=None, max_priority=100, check_every=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -94,6 +94,7 @@ impl VllmManager {
         waiting_states: Vec<Py<PyAny>>,
         older_rules: NamedRules,
         num_tokens: Option<ListLength>,
+        max_priority: u8,
         check_every: u64,
     ) -> PyResult<Self> {
         let config = ManagerConfig {
@@ -128,6 +129,7 @@ impl VllmManager {
             engine: Arc::new(Engine::new(VllmState::new(
                 core,
                 Requests::new(num_tokens),
+                max_priority,
                 check_every,
             ))),
             waiting_states: if has_watermark { waiting_states } else { Vec::new() },
