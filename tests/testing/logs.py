@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def logged(level: int) -> Iterator[list[str]]:
     """Collect the messages of kvoxide's logger from a ``level`` on.
 
-    Below warnings, the logger itself gets that level meanwhile.
+    The logger itself gets that level meanwhile, unless its own level is lower.
     """
     seen: list[str] = []
     handler = logging.Handler(level)
@@ -17,8 +17,7 @@ def logged(level: int) -> Iterator[list[str]]:
     logger = logging.getLogger("vllm.kvoxide")
     before = logger.level
     logger.addHandler(handler)
-    if level < logging.WARNING:
-        logger.setLevel(level)
+    logger.setLevel(min(level, logger.getEffectiveLevel()))
     yield seen
     logger.removeHandler(handler)
     logger.setLevel(before)

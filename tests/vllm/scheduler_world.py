@@ -1,6 +1,7 @@
 """vLLM's own scheduler over a small pool, and workers whose tokens count up."""
 
 import itertools
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -13,7 +14,7 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from tests.testing.small_world import BLOCK_SIZE, MAX_MODEL_LEN, config, full
@@ -58,11 +59,22 @@ def plan(**changes: Any) -> Any:
 class SchedulerWorld:
     """A scheduler. The tokens of its steps count up from 1,000,000, over all requests together."""
 
-    def __init__(self, *specs: Any, scheduler_class: type | None = None, **changes: Any) -> None:
-        made = plan(**changes)
+    def __init__(
+        self,
+        *specs: Any,
+        scheduler_class: type | None = None,
+        connector: Any = None,
+        **changes: Any,
+    ) -> None:
+        """Construct a scheduler with these groups. ``changes`` are values of :func:`plan`."""
+        made = plan(connector=connector, **changes)
         pool = config(*(specs or (full(),)), num_blocks=made.scenario.num_blocks)
         scheduler_class = scheduler_class or (AsyncScheduler if made.is_async else Scheduler)
-        with mock.patch.object(scheduler_module, "EventPublisherFactory", mock.Mock()):
+        connectors = mock.Mock(create_connector=lambda **_: connector)
+        with (
+            mock.patch.object(scheduler_module, "EventPublisherFactory", mock.Mock()),
+            mock.patch.object(scheduler_module, "KVConnectorFactory", connectors),
+        ):
             self.scheduler: Any = scheduler_class(
                 vllm_config=make_vllm_config(made),
                 kv_cache_config=pool,
@@ -105,9 +117,9 @@ class SchedulerWorld:
         """Abort a request, as when its client went away."""
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
-    def step(self) -> Any:
+    def step(self, loaded: Iterable[str] = ()) -> Any:
         """Make a step, and return its output. Each request that is computed to its end yields a
-        token."""
+        token. The connector's loads for the requests ``loaded`` have then completed."""
         output = self.scheduler.schedule()
         names = list(output.num_scheduled_tokens)
         requests = [self.scheduler.requests[name] for name in names]
@@ -116,6 +128,7 @@ class SchedulerWorld:
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
             sampled_token_ids=sampled,
+            kv_connector_output=KVConnectorOutput(finished_recving=set(loaded)),
         )
         outputs = self.scheduler.update_from_output(output, done)
         for each in outputs.values():

@@ -15,7 +15,7 @@ A server starts in these steps:
    the log. If a check or the constructor fails, ``fall_back()`` logs the reason, and vLLM's own
    manager is constructed.
 6. After ``Scheduler.__init__``, ``_guard()`` checks that no other plugin put its own manager there.
-   ``standstill`` then watches for requests that wait forever.
+   ``standstill`` then watches the scheduler for requests that it does not admit.
 7. While the server runs, nothing falls back. If other code changes something that the engine does
    not read, :mod:`kvoxide.vllm.adapter.switch` switches to vLLM's own objects.
 

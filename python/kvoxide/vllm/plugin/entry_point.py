@@ -112,8 +112,9 @@ def foreign_reason(module: ModuleType) -> str | None:
 
 
 def _guard(module: ModuleType) -> None:
-    """Check the scheduler's manager once the scheduler is constructed. If another plugin puts a
-    manager there, it never passes through kvoxide's ``__new__``."""
+    """Check the scheduler's manager once the scheduler is constructed, and watch the scheduler for
+    standstills. If another plugin puts a manager there, it never passes through kvoxide's
+    ``__new__``."""
     scheduler = getattr(module, "Scheduler", None)
     if scheduler is None or hasattr(scheduler.__init__, "_kvoxide"):
         return
@@ -123,7 +124,7 @@ def _guard(module: ModuleType) -> None:
         original(self, *args, **kwargs)
         manager = getattr(self, "kv_cache_manager", None)
         _check_manager(manager)
-        if manager is not None and _is_native(type(manager)):
+        if manager is not None:
             standstill.watch(self)
 
     init.__wrapped__ = original  # type: ignore[attr-defined]
@@ -145,10 +146,6 @@ def foreign_manager_reason(manager: object) -> str | None:
     if (cls.__module__, cls.__qualname__) == (MANAGER_MODULE, "KVCacheManager"):
         return f"another plugin replaced KVCacheManager.__new__ with {_name(cls.__new__)}"
     return f"another plugin put {_name(cls)} in vLLM's scheduler"
-
-
-def _is_native(cls: type) -> bool:
-    return cls.__module__.startswith("kvoxide.vllm.adapter.")
 
 
 def _is_ours(cls: type) -> bool:

@@ -104,7 +104,7 @@ impl PriorityReader {
     }
 }
 
-/// What a request asks for.
+/// The entries of a request that claim a retention.
 struct Claimed<'py> {
     priority: Option<Bound<'py, PyAny>>,
     ttl: Option<Bound<'py, PyAny>>,
