@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kvoxide.vllm import offload
-from kvoxide.vllm.environment import settings
+from kvoxide.vllm.environment import counters, settings
 from kvoxide.vllm.plugin import entry_point as plugin
 from kvoxide.vllm.shadow import connector_shadow_class
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
@@ -118,11 +118,20 @@ def test_both_agree(seed: int, lines: list[str]) -> None:
     connector: Any = comparison.sides[1].connectors[0]
     assert type(connector.manager) is CPUOffloadingManager
     assert isinstance(connector, connector_shadow_class())
-    shadow = played(comparison, NUM_STEPS // 2).shadow
+    connector = played(comparison, NUM_STEPS // 2)
+    shadow = connector.shadow
     assert shadow is not None, lines
     assert type(shadow.native.manager) is offload.native_class()
-    assert shadow.num_calls > NUM_STEPS // 2
+    assert shadow.agreement.num_calls > NUM_STEPS // 2
     assert not [line for line in lines if "difference" in line]
+    connector.shutdown()
+    num_calls = shadow.agreement.num_calls
+    assert lines[-1] == (
+        f"kvoxide: shadow mode ends with the server. It compared {num_calls} calls of "
+        "the offloading connector and the CPU offload cache: no difference."
+    )
+    counted = counters.counters()["kvoxide_shadow_calls_total"]
+    assert counted[(("part", "host"),)] >= num_calls
 
 
 @pytest.mark.parametrize(("native", "what"), PLANTED)

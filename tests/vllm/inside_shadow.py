@@ -15,9 +15,11 @@ load_general_plugins()
 from click.testing import CliRunner  # noqa: E402
 from kvoxide.cli import main  # noqa: E402
 from kvoxide.vllm import adapter  # noqa: E402
+from kvoxide.vllm.environment import counters  # noqa: E402
 from kvoxide.vllm.shadow import (  # noqa: E402
     Recording,
     RecordingError,
+    agreement,
     engine_alone,
     in_vllm,
     replay,
@@ -37,6 +39,7 @@ from tests.testing.small_world import (  # noqa: E402
     traffic,
     window,
 )
+from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
 
 Native: Any = adapter.native_class()
 
@@ -93,6 +96,55 @@ def expected() -> list[Any]:
         manager = make_manager(enable_kv_cache_events=True)
     assert type(manager) is Stock
     return traffic(manager)
+
+
+def counted(metric: str) -> float:
+    """Return a counter of the manager's shadow."""
+    return counters.counters()[f"kvoxide_shadow_{metric}_total"][(("part", "manager"),)]
+
+
+def test_it_says_after_a_minute_and_each_ten_minutes_that_both_agree(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr(agreement, "monotonic", lambda: now[0])
+    monkeypatch.setattr(counters, "_counters", {})
+    manager = make_manager()
+    assert counted("calls") == counted("differences") == 0
+    for seconds in (59, 2, 500, 90, 20):
+        now[0] += seconds
+        traffic(manager, num_requests=20)
+    said = [line for line in lines if "no difference" in line]
+    assert len(said) == 2
+    assert said[0].startswith("kvoxide: shadow mode compared ")
+    assert said[0].endswith(" calls of the KV cache: no difference.")
+    assert 100 < int(said[0].split()[4]) < int(said[1].split()[4]) <= counted("calls")
+    assert counted("differences") == 0
+
+
+def test_it_says_at_shutdown_that_both_agree(lines: list[str]) -> None:
+    world = SchedulerWorld()
+    world.serve("any", list(range(100)), 20)
+    world.scheduler.shutdown()
+    num_calls = world.scheduler.kv_cache_manager.shadow.agreement.num_calls
+    assert num_calls > 20
+    assert lines[-1] == (
+        "kvoxide: shadow mode ends with the server. It compared "
+        f"{num_calls} calls of the KV cache: no difference."
+    )
+
+
+def test_after_a_difference_it_never_says_that_both_agree(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "_counters", {})
+    monkeypatch.setattr(adapter, "native_class", lambda: WrongHitLength)
+    world = SchedulerWorld()
+    world.serve("any", list(range(200)), 20)
+    world.serve("again", list(range(200)), 20)
+    world.scheduler.shutdown()
+    assert counted("differences") == 1
+    assert not [line for line in lines if "no difference" in line]
 
 
 @pytest.mark.parametrize("specs", [(full(),), (full(), window()), (window(),)])

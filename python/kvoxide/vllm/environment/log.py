@@ -70,6 +70,26 @@ def log_shadow_on(part: str, remark: str) -> None:
     )
 
 
+def log_shadow_agrees(part: str, num_calls: int) -> None:
+    """Log that kvoxide's answers about ``part`` of a server equal vLLM's until now."""
+    logger.info(
+        "kvoxide: shadow mode compared %d calls of %s: no difference.",
+        num_calls,
+        part,
+        stacklevel=_CALLER,
+    )
+
+
+def log_shadow_agreed(part: str, num_calls: int) -> None:
+    """Log at the end of a server that kvoxide's answers about ``part`` equalled vLLM's."""
+    logger.info(
+        "kvoxide: shadow mode ends with the server. It compared %d calls of %s: no difference.",
+        num_calls,
+        part,
+        stacklevel=_CALLER,
+    )
+
+
 def log_shadow_difference(part: str, place: str, answers: tuple[str, str], next_step: str) -> None:
     """Log the first difference between vLLM's answer and kvoxide's, which ends the shadow mode."""
     logger.error(

@@ -126,10 +126,23 @@ def _guard(module: ModuleType) -> None:
         _check_manager(manager)
         if manager is not None:
             standstill.watch(self)
+        if (end_shadow := getattr(manager, "end_shadow", None)) is not None:
+            _before_shutdown(self, end_shadow)
 
     init.__wrapped__ = original  # type: ignore[attr-defined]
     init._kvoxide = True  # type: ignore[attr-defined]
     scheduler.__init__ = init
+
+
+def _before_shutdown(scheduler: Any, end: Callable[[], None]) -> None:
+    """Call ``end`` before ``scheduler`` shuts down."""
+    shutdown = scheduler.shutdown
+
+    def shutdown_after_end() -> None:
+        end()
+        shutdown()
+
+    scheduler.shutdown = shutdown_after_end
 
 
 def _check_manager(manager: object) -> None:

@@ -31,9 +31,11 @@ from kvoxide.vllm.environment import (
     log_shadow_on,
     settings,
 )
+from kvoxide.vllm.shadow.agreement import Agreement
 from kvoxide.vllm.shadow.description import describe_event, exception_name, is_event, shortened
 from kvoxide.vllm.shadow.step import raised
 
+_PARTS: Final = "the offloading connector and the CPU offload cache"
 _MIN_CALLS_BETWEEN_CHECKS: Final = 1_000
 _TIMES: Final = (_ConnectorMetricName.LOOKUP_SYNC_DELAY, _ConnectorMetricName.LOOKUP_ASYNC_DELAY)
 
@@ -56,7 +58,13 @@ class ShadowConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 "shadow mode of the offloading connector", "vLLM's own connector", repr(error)
             )
         else:
-            log_shadow_on("the offloading connector and the CPU offload cache", "")
+            log_shadow_on(_PARTS, "")
+
+    def shutdown(self) -> None:
+        """Log that there was no difference, and shut down as vLLM's."""
+        if self.shadow is not None:
+            self.shadow.agreement.end()
+        super().shutdown()
 
     def _compare(self, name: str, outcome: Any, args: Sequence[Any], kwargs: Any) -> None:
         if self.shadow is None:
@@ -67,13 +75,16 @@ class ShadowConnectorScheduler(StockScheduler):  # type: ignore[misc]
             raise
         except BaseException as error:  # no error may reach the server
             difference = "shadow", None, raised(error)
+        agreement = self.shadow.agreement
         if difference is None:
+            agreement.count_equal()
             return
-        num_calls, self.shadow = self.shadow.num_calls, None
+        agreement.count_different()
+        self.shadow = None
         what, stock, native = difference
         log_shadow_difference(
             "the offloading connector",
-            f"call {num_calls}, {name}: {what}",
+            f"call {agreement.num_calls}, {name}: {what}",
             (shortened(stock), shortened(native)),
             "Please report this line.",
         )
@@ -125,7 +136,7 @@ class HostShadow:
         spec._manager = None  # the shadow keeps its own manager
         with settings.using(Settings(host_mode="require")):
             self.native: Any = offload.connector_class()(*bound.args[1:], **bound.kwargs)
-        self.num_calls = 0
+        self.agreement = Agreement("host", _PARTS)
         self._manager = manager
         least = max(_MIN_CALLS_BETWEEN_CHECKS, self.native.manager.tier.num_chunks)
         self._check_every = settings.current().check_every or least
@@ -135,11 +146,10 @@ class HostShadow:
     ) -> Difference | None:
         """Make a call on kvoxide's connector. ``outcome`` is vLLM's result or exception. Return the
         first difference."""
-        self.num_calls += 1
         found = first_difference(
             "result", comparable_form(outcome), self._outcome(name, args, kwargs)
         )
-        if found is None and self.num_calls % self._check_every == 0:
+        if found is None and (self.agreement.num_calls + 1) % self._check_every == 0:
             sides = self._manager, self.native.manager
             found = first_difference("state of the tier afterwards", *map(state_of, sides))
         return found

@@ -21,6 +21,7 @@ from kvoxide.vllm.environment import (
     settings,
     takeover_reasons,
 )
+from kvoxide.vllm.shadow.agreement import Agreement
 from kvoxide.vllm.shadow.configuration import configuration_of
 from kvoxide.vllm.shadow.description import Json, shortened
 from kvoxide.vllm.shadow.recorder import Recorder
@@ -47,6 +48,11 @@ class ShadowManager(StockManager):  # type: ignore[misc]
             self.shadow = Shadow(self, adapter.bound_arguments(args, kwargs))
         except Exception as error:
             log_not_active("shadow mode of the KV cache", "vLLM's own manager", repr(error))
+
+    def end_shadow(self) -> None:
+        """Log that there was no difference, when the server ends."""
+        if self.shadow is not None:
+            self.shadow.agreement.end()
 
     def stop_shadow(self) -> None:
         """Drop the shadow. vLLM's manager continues as if there had been none."""
@@ -75,7 +81,7 @@ def watched_methods(cls: type) -> tuple[str, ...]:
     return tuple(
         name
         for name, value in inspect.getmembers(cls, inspect.isfunction)
-        if not name.startswith("_") and name not in UNWATCHED and name != "stop_shadow"
+        if not name.startswith("_") and name not in UNWATCHED
     )
 
 
@@ -100,6 +106,7 @@ class Shadow:
             self.native: Any = native(**own)
         self.stock = stock
         self.recorder = Recorder(configuration_of(arguments))
+        self.agreement = Agreement("manager", "the KV cache")
         self._pair = Pair(stock, self.native)
         self._depth = 0
         self._watch(stock.block_pool, "block_pool")
@@ -143,7 +150,10 @@ class Shadow:
             raise
         except BaseException as error:  # no error may reach the server
             difference = {"what": "shadow", "vllm": None, "kvoxide": raised(error), "call": None}
-        if difference is not None:
+        if difference is None:
+            self.agreement.count_equal()
+        else:
+            self.agreement.count_different()
             self.stock.stop_shadow()
             self._report(difference)
 
