@@ -155,7 +155,8 @@ def doctor(
     """Check whether a vLLM server in this environment would use kvoxide.
 
     Exit code 0 means that it would. --model and --scheduler-cls check a server with this model and
-    this scheduler. --kv-transfer-config lists how its connectors use the block pool.
+    this scheduler. --kv-transfer-config lists how its connectors use the block pool, and their
+    setting for kvoxide.
     """
     try:
         groups = None if model is None else read_model_groups(model, ask=ask)

@@ -1,6 +1,7 @@
 """Compares vLLM's offloading connector with kvoxide's methods and with vLLM's own, step by step."""
 
 import random
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -8,14 +9,17 @@ from unittest import mock
 
 import pytest
 from kvoxide import __version__
-from kvoxide.vllm.offload import connector_class
+from kvoxide.vllm.environment import SettingsError
+from kvoxide.vllm.offload import connector_class, native_class
 from kvoxide.vllm.plugin import UnsupportedError
 from kvoxide.vllm.plugin import entry_point as plugin
+from kvoxide.vllm.shadow import connector_shadow_class
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
     OffloadingConnectorScheduler as Stock,
 )
 from vllm.v1.kv_offload.base import LookupResult
 from vllm.v1.kv_offload.cpu import manager as manager_module
+from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from tests.proof.connector.comparison import Comparison
@@ -116,6 +120,74 @@ def test_replaced_methods_are_named(monkeypatch: pytest.MonkeyPatch, lines: list
     monkeypatch.setenv("KVOXIDE_HOST", "require")
     with pytest.raises(UnsupportedError, match="cannot provide the offloading connector"):
         made(Stock)
+
+
+def with_entry(value: Any, **changes: Any) -> Scenario:
+    """Return a scenario with an entry for kvoxide in the connector's configuration."""
+    return replace(_PLAIN, extra={**_PLAIN.extra, "kvoxide": value}, **changes)
+
+
+@pytest.mark.parametrize("children", [1, 2])
+@pytest.mark.parametrize("value", ["off", " OFF ", False])
+def test_a_connector_can_be_switched_off_in_its_configuration(
+    value: object, children: int, lines: list[str]
+) -> None:
+    found: list[Any] = ServersWorld(with_entry(value, children=children), Prefixes()).connectors
+    assert [type(each.manager) for each in found] == [StockManager] * children
+    assert [type(each) for each in found] == [Stock] * children
+    assert not [line for line in lines if "KV cache" not in line]
+
+
+@pytest.mark.parametrize("value", ["auto", "require", "", None])
+def test_a_connector_can_be_switched_on_in_its_configuration(value: object) -> None:
+    connector: Any = ServersWorld(with_entry(value), Prefixes()).connectors[0]
+    assert type(connector.manager) is native_class()
+    assert type(connector) is connector_class()
+
+
+@pytest.mark.parametrize("variable", ["off", "auto", "shadow"])
+@pytest.mark.parametrize("entry", ["off", "auto", "shadow"])
+def test_the_variable_wins_over_the_entry(
+    variable: str, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVOXIDE_HOST", variable)
+    (connector,) = ServersWorld(with_entry(entry), Prefixes()).connectors
+    classes = {"off": Stock, "auto": connector_class(), "shadow": connector_shadow_class()}
+    assert type(connector) is classes[variable]
+
+
+def test_the_entry_wins_over_the_shadow_that_kvoxide_shadow_implies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KVOXIDE", "shadow")
+    (connector,) = ServersWorld(with_entry("off"), Prefixes()).connectors
+    assert type(connector) is Stock
+    (connector,) = ServersWorld(with_entry(None), Prefixes()).connectors
+    assert type(connector) is connector_shadow_class()
+
+
+def test_an_entry_that_requires_kvoxide_refuses_vllms_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Stock, "_lookup", lambda *_: None)
+    message = r"kv_connector_extra_config\.kvoxide=require forbids vLLM's own code; set kv_conn"
+    with pytest.raises(UnsupportedError, match=message):
+        ServersWorld(with_entry("require"), Prefixes())
+
+
+@pytest.mark.parametrize("value", ["yes", True, 1, ["auto"], {"mode": "auto"}])
+@pytest.mark.parametrize("variable", [None, "off"])
+def test_a_wrong_entry_stops_the_start(
+    variable: str | None, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("KVOXIDE_HOST", variable)
+    message = (
+        f"kv_connector_extra_config.kvoxide={value!r} is not valid; allowed: auto, require, off, "
+        "shadow"
+    )
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        ServersWorld(with_entry(value), Prefixes())
 
 
 def test_sources_are_asked_and_counted_alike() -> None:

@@ -2,6 +2,7 @@
 processes."""
 
 import importlib.metadata
+import json
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,75 @@ def test_the_host_tier_is_told(
     found = [check for check in checks if check.name in ("CPU offload cache", "connector")]
     assert [check.found for check in found] == told
     assert not any(check.decides for check in found)
+
+
+def transfer(*values: object) -> str:
+    """Return a --kv-transfer-config of connectors with these entries for kvoxide."""
+    children = [
+        {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {"kvoxide": value}}
+        for value in values
+    ]
+    if len(children) == 1:
+        return json.dumps(children[0])
+    extra = {"connectors": [{"kv_connector": "NixlConnector"}, *children]}
+    return json.dumps({"kv_connector": "MultiConnector", "kv_connector_extra_config": extra})
+
+
+@pytest.mark.parametrize(
+    ("variable", "values", "expected"),
+    [
+        (
+            None,
+            ["off"],
+            [
+                "off; KVOXIDE_HOST is not set. In force: off, from "
+                "kv_connector_extra_config.kvoxide",
+                "vLLM's own, because kv_connector_extra_config.kvoxide is off",
+            ],
+        ),
+        (
+            "off",
+            ["require"],
+            [
+                "require; KVOXIDE_HOST is off. In force: off, from KVOXIDE_HOST",
+                "vLLM's own, because KVOXIDE_HOST is off",
+            ],
+        ),
+        (
+            None,
+            ["shadow", "off"],
+            [
+                "shadow; KVOXIDE_HOST is not set. In force: shadow, from "
+                "kv_connector_extra_config.kvoxide",
+                "vLLM decides, kvoxide compares",
+                "vLLM decides, kvoxide compares",
+                "off; KVOXIDE_HOST is not set. In force: off, from "
+                "kv_connector_extra_config.kvoxide",
+                "vLLM's own, because kv_connector_extra_config.kvoxide is off",
+            ],
+        ),
+    ],
+)
+def test_the_entry_of_a_connector_is_shown_with_the_variable(
+    variable: str | None, values: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("KVOXIDE_HOST", variable)
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: GOOD)
+    diagnosis = doctor.diagnose(transfer=transfer(*values))
+    names = ("kv_connector_extra_config.kvoxide", "CPU offload cache", "connector")
+    assert [check.found for check in diagnosis.checks if check.name in names] == expected
+    assert diagnosis.ok
+
+
+def test_a_wrong_entry_of_a_connector_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: GOOD)
+    diagnosis = doctor.diagnose(transfer=transfer("yes"))
+    assert not diagnosis.ok
+    assert problems(diagnosis) == {
+        "kv_connector_extra_config.kvoxide": "kv_connector_extra_config.kvoxide='yes' is not "
+        "valid; allowed: auto, require, off, shadow"
+    }
 
 
 def test_allowed_plugin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,18 @@ from tempfile import TemporaryFile
 from typing import Any, Final, assert_never
 
 from kvoxide._install_hints import REINSTALL
+from kvoxide.vllm.doctor.connectors import extra_configs
 from kvoxide.vllm.doctor.model_group import ModelGroups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
+    HostMode,
     Settings,
     SettingsError,
     compiled_module_problem,
+    host_mode,
 )
 from kvoxide.vllm.environment import settings as variables
+from kvoxide.vllm.environment.host_mode import ENTRY, KEY
 
 ENTRY_POINT_GROUP: Final = "vllm.general_plugins"
 ENTRY_POINT_NAME: Final = "kvoxide"
@@ -77,7 +81,7 @@ def diagnose(
     checks = [_compiled_module(), _vllm(found), _entry_point(), _allowed(), _settings(), _mode()]
     checks += _recording()
     checks += _takes_over(found)
-    checks += _host_tier(found)
+    checks += _offloading(found, transfer)
     checks += [] if scheduler is None else [_scheduler(scheduler, found)]
     checks += _pool_accesses(found)
     checks += [] if model is None else [_model(model, found["verified"])]
@@ -317,22 +321,43 @@ def _manager(found: Mapping[str, Any]) -> Check:
 _OFFLOADING: Final = "CPU offload cache"
 
 
-def _host_tier(found: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield which part of offloading to host memory a connector would get from kvoxide."""
-    try:
-        mode = variables.parse_host_mode(os.environ)
-    except SettingsError:
-        return  # the settings are checked elsewhere
+def _offloading(found: Mapping[str, Any], transfer: str | None) -> Iterator[Check]:
+    """Yield which part of offloading to CPU memory each connector would get from kvoxide, and which
+    setting says so."""
+    for extra_config in extra_configs(transfer) or [{}]:
+        try:
+            host = host_mode(extra_config)
+        except SettingsError as error:
+            if error.variable == ENTRY:
+                yield Check(ENTRY, False, str(error), "change the entry, or remove it")
+            return  # the settings are checked elsewhere
+        except ImportError:
+            return  # so is the compiled module
+        if KEY in extra_config:
+            yield Check(ENTRY, True, _sources(extra_config, host), decides=False)
+        yield from _host_tier(found, host)
+
+
+def _sources(extra_config: Mapping[str, Any], host: HostMode) -> str:
+    variable = os.environ.get(variables.HOST_VARIABLE) or "not set"
+    return (
+        f"{extra_config[KEY]}; {variables.HOST_VARIABLE} is {variable}. In force: {host.mode}, "
+        f"from {host.source}"
+    )
+
+
+def _host_tier(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
+    """Yield which part of offloading to CPU memory a connector in this mode would get."""
     variable, manager_mode = variables.HOST_VARIABLE, variables.current_mode()
-    if "off" in (mode, manager_mode):
-        at_fault = variable if mode == "off" else variables.MODE_VARIABLE
+    if "off" in (host.mode, manager_mode):
+        at_fault = host.source if host.mode == "off" else variables.MODE_VARIABLE
         yield Check(_OFFLOADING, True, f"vLLM's own, because {at_fault} is off", decides=False)
-    elif manager_mode == "shadow" and mode != "shadow":
+    elif manager_mode == "shadow" and host.mode != "shadow":
         used = f"vLLM's own, because {variables.MODE_VARIABLE} is shadow"
-        yield Check(_OFFLOADING, False, used, f"unset {variable}", decides=False)
+        yield Check(_OFFLOADING, False, used, f"unset {host.source}", decides=False)
     elif found["vllm"] is not None and not found["error"]:
         remedy = f"see the checks above, or set {variable}=off"
-        ours = "vLLM decides, kvoxide compares" if mode == "shadow" else "kvoxide"
+        ours = "vLLM decides, kvoxide compares" if host.mode == "shadow" else "kvoxide"
         for name, reasons in ((_OFFLOADING, found["host"]), ("connector", found["connector"])):
             used = "; ".join(reasons) or ours
             yield Check(name, not reasons, used, remedy, decides=False)

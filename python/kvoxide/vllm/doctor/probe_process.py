@@ -3,9 +3,11 @@ its findings as one line of JSON."""
 
 import json
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from kvoxide.vllm.doctor.connectors import connectors
 from kvoxide.vllm.doctor.probe import MARK, NOTHING_FOUND
 from kvoxide.vllm.environment import (
     accepted_certificate,
@@ -43,9 +45,7 @@ def probe(found: dict[str, Any], scheduler: str, transfer: str) -> None:
     found["host"] = host_reasons()
     found["connector"] = connector_reasons()
     if transfer:
-        found["pool_access"] = [
-            _pool_access(config) for config in _connectors(json.loads(transfer))
-        ]
+        found["pool_access"] = [_pool_access(config) for config in connectors(json.loads(transfer))]
     if scheduler:
         found["scheduler"] = _scheduler_reasons(scheduler)
     found["manager"] = f"{type(manager).__module__}.{type(manager).__qualname__}"
@@ -67,14 +67,7 @@ def _scheduler_reasons(name: str) -> list[str]:
     return list(scheduler_reasons(found))
 
 
-def _connectors(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the configuration of a connector, or of each one inside a MultiConnector."""
-    extra = config.get("kv_connector_extra_config") or {}
-    inner = extra.get("connectors") if config.get("kv_connector") == "MultiConnector" else None
-    return [part for each in inner for part in _connectors(each)] if inner else [config]
-
-
-def _pool_access(config: dict[str, Any]) -> dict[str, Any]:
+def _pool_access(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return how one connector class uses the living block pool."""
     from vllm.config import KVTransferConfig
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory

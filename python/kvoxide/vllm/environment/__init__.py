@@ -20,6 +20,7 @@ No module here imports vLLM, torch or the compiled module until a caller needs i
 
 from kvoxide.vllm.environment import counters, releases, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
+from kvoxide.vllm.environment.host_mode import HostMode, host_mode
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import (
     log_active,
@@ -55,6 +56,7 @@ from kvoxide.vllm.environment.unsupported import UnsupportedError
 __all__ = [
     "Certificate",
     "CertificateError",
+    "HostMode",
     "Mode",
     "Recognition",
     "Release",
@@ -67,6 +69,7 @@ __all__ = [
     "connector_reasons",
     "counters",
     "environment_reasons",
+    "host_mode",
     "host_reasons",
     "log_active",
     "log_not_active",

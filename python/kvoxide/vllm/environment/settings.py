@@ -3,8 +3,9 @@
 - ``KVOXIDE``: ``auto`` (default), ``require``, ``off`` or ``shadow``.
 - ``KVOXIDE_ACCEPT``: with ``verified``, a vLLM that is not a known release is accepted if a
   certificate of ``kvoxide verify`` is valid for it. Default: only known releases are accepted.
-- ``KVOXIDE_HOST``: the same modes for vLLM's host tier. Default: ``shadow`` if ``KVOXIDE`` is
-  ``shadow``, else ``auto``. With ``KVOXIDE=off``, the host tier is vLLM's own. With
+- ``KVOXIDE_HOST``: the same modes for vLLM's host tier. Default: the key ``kvoxide`` of
+  the connector's ``kv_connector_extra_config``, else ``shadow`` if ``KVOXIDE`` is ``shadow``, else
+  ``auto``. With ``KVOXIDE=off``, the host tier is vLLM's own. With
   ``KVOXIDE=shadow`` it is too, and only ``shadow`` compares it.
 - ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S``, where S is the share of the pool that
   priorities protect, from 0 to 1. If it is unset or ``standard``, the next variables are used.
@@ -82,10 +83,11 @@ _SWITCH: Final = {"1": True, "true": True, "0": False, "false": False}
 class SettingsError(ValueError):
     """An environment variable has a value that the adapter does not know; says what is allowed.
 
-    ``variable`` is the name of the variable at fault.
+    ``variable`` is the name of the variable at fault, or of the entry of a connector's
+    configuration.
     """
 
-    def __init__(self, variable: str, value: str, allowed: str) -> None:
+    def __init__(self, variable: str, value: object, allowed: str) -> None:
         """Name the variable, its value and what is allowed."""
         super().__init__(f"{variable}={value!r} is not valid; allowed: {allowed}")
         self.variable = variable
@@ -196,6 +198,11 @@ def parse_host_mode(environ: Mapping[str, str]) -> Mode:
     if _value(environ, HOST_VARIABLE) is None and _value(environ, MODE_VARIABLE) == "shadow":
         return "shadow"
     return _choice(environ, HOST_VARIABLE, MODES)
+
+
+def is_set(environ: Mapping[str, str], variable: str) -> bool:
+    """Whether a variable has a value. An empty value counts as unset."""
+    return _value(environ, variable) is not None
 
 
 def recording_folder() -> Path | None:

@@ -113,13 +113,20 @@ def _scheduler_reasons() -> list[str]:
 def _constructing_class() -> type | None:
     """Return the class whose method constructs the manager, or None for a function. The class need
     not derive from vLLM's scheduler."""
+    constructing = constructing_object()
+    return None if constructing is None else type(constructing)
+
+
+def constructing_object() -> object | None:
+    """Return the object whose method called kvoxide, or None for a function."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
     if frame is None or frame.f_code.co_argcount == 0:
         return None
     first = frame.f_code.co_varnames[0]
-    return type(frame.f_locals[first]) if first == "self" and first in frame.f_locals else None
+    found: object | None = frame.f_locals.get(first) if first == "self" else None
+    return found
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -46,9 +46,9 @@ def register() -> None:
         return
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
-    if settings.parse_host_mode(os.environ) != "off":
-        for replaced_class in host.REPLACED_CLASSES:
-            when_imported(replaced_class.module, replaced_class.take_over)
+    settings.parse_host_mode(os.environ)  # a wrong value stops the server here
+    for replaced_class in host.REPLACED_CLASSES:
+        when_imported(replaced_class.module, replaced_class.take_over)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
     when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
 

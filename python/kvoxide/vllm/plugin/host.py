@@ -2,8 +2,9 @@
 
 As for the manager, vLLM's classes stay the objects that other modules have imported, and their
 ``__new__`` decides for each construction. Classes that derive from them are constructed as usual.
-One variable switches both, because vLLM's connector is private and changes with each release. The
-shadow has both: kvoxide's connector over kvoxide's tier, with the same calls as vLLM's.
+One variable, or one entry of the connector's ``kv_connector_extra_config``, switches both, because
+vLLM's connector is private and changes with each release. The shadow has both: kvoxide's connector
+over kvoxide's tier, with the same calls as vLLM's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,17 +13,19 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from kvoxide.vllm.environment import (
+    HostMode,
     Settings,
     SettingsError,
     UnsupportedError,
     compiled_module_problem,
     connector_reasons,
+    host_mode,
     host_reasons,
     log_active,
     log_not_active,
     settings,
 )
-from kvoxide.vllm.plugin.decision import FallBack, constructed
+from kvoxide.vllm.plugin.decision import FallBack, constructed, constructing_object
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class ReplacedClass:
 
     ``part`` is what messages call it, and ``stock`` what they call vLLM's own. ``construct`` takes
     the arguments of vLLM's class. It returns kvoxide's instance and its description for the log.
-    ``shadow`` constructs the instance for ``KVOXIDE_HOST=shadow``, if there is one. It logs for
+    ``shadow`` constructs the instance for the mode ``shadow``, if there is one. It logs for
     itself.
     """
 
@@ -56,15 +59,18 @@ class ReplacedClass:
         return dispatch
 
     def _construct(self, stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the instance for ``stock(*args, **kwargs)``. If ``KVOXIDE_HOST`` is ``require``,
-        raise :class:`UnsupportedError` instead of returning vLLM's own."""
+        """Return the instance for ``stock(*args, **kwargs)``. If the mode is ``require``, raise
+        :class:`UnsupportedError` instead of returning vLLM's own."""
         wanted = settings.current()
-        is_shadow = wanted.host_mode == "shadow"
-        if "off" in (wanted.host_mode, wanted.mode) or (is_shadow and self.shadow is None):
+        if wanted.mode == "off":
+            return object.__new__(stock)
+        host = host_mode(_extra_config(args, kwargs))
+        is_shadow = host.mode == "shadow"
+        if host.mode == "off" or (is_shadow and self.shadow is None):
             return object.__new__(stock)
         cause = None
         try:
-            if not (reasons := self._reasons(wanted)):
+            if not (reasons := self._reasons(wanted, host)):
                 if is_shadow and self.shadow is not None:
                     return self.shadow()
                 made, details = self.construct(args, kwargs)
@@ -79,26 +85,39 @@ class ReplacedClass:
             reasons = [f"unexpected {type(error).__name__}: {error}; please report it"]
             cause = error
         if reasons:
-            self._fall_back(reasons, cause)
+            self._fall_back(reasons, host, cause)
         return object.__new__(stock)
 
-    def _reasons(self, wanted: Settings) -> list[str]:
+    def _reasons(self, wanted: Settings, host: HostMode) -> list[str]:
         if problem := compiled_module_problem():
             return [problem]
-        if wanted.host_mode == "shadow":
+        if host.mode == "shadow":
             return host_reasons() or self.reasons()
         if wanted.mode == "shadow":
             return ["KVOXIDE=shadow uses vLLM's own code"]
         return self.reasons()
 
-    def _fall_back(self, reasons: Sequence[str], cause: Exception | None) -> None:
+    def _fall_back(self, reasons: Sequence[str], host: HostMode, cause: Exception | None) -> None:
         text = "; ".join(reasons)
-        if settings.current().host_mode == "require":
+        if host.mode == "require":
             raise UnsupportedError(
-                f"kvoxide cannot provide {self.part}: {text}. {settings.HOST_VARIABLE}=require "
-                f"forbids {self.stock}; set {settings.HOST_VARIABLE}=auto to use it"
+                f"kvoxide cannot provide {self.part}: {text}. {host.source}=require forbids "
+                f"{self.stock}; set {host.source}=auto to use it"
             ) from cause
         log_not_active(self.part, self.stock, text)
+
+
+def _extra_config(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the ``kv_connector_extra_config`` of the connector that is constructed. The arguments
+    of vLLM's class have it, or the object whose method constructs it."""
+    for owner in (*args[:1], *kwargs.values(), constructing_object()):
+        for name in ("_kv_transfer_config", "kv_transfer_config"):
+            owner = getattr(owner, name, owner)
+        for name in ("extra_config", "kv_connector_extra_config"):
+            extra = getattr(owner, name, None)
+            if isinstance(extra, Mapping):
+                return extra
+    return {}
 
 
 def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
