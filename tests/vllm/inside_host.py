@@ -207,7 +207,7 @@ def test_who_changes_what_is_inside_has_vllms_own_manager(
     assert line.startswith(
         "kvoxide: switched the CPU offload cache to vLLM's own code, in the same"
     )
-    assert f"other code: {why}. Set KVOXIDE_HOST=off" in line
+    assert f"does not support: {why}. Set KVOXIDE_HOST=off" in line
 
 
 def test_who_reads_what_only_vllm_keeps_has_it() -> None:
