@@ -810,6 +810,10 @@ class HostTier:
     @property
     def num_pending_chunks(self) -> int:
         """Chunks that are being stored."""
+    @property
+    def num_transferred_chunks(self) -> tuple[int, int, int]:
+        """Chunks that were stored, that were loaded, and that were evicted without a load, since
+        the tier was created. A reset evicts none."""
     def lookup(self, key: bytes) -> Literal["miss", "hit", "hit_pending"]:
         """Return whether ``key`` can be loaded. ``hit_pending`` means that it is being stored."""
     def lookup_prefix(self, keys: Iterable[bytes]) -> int | None:

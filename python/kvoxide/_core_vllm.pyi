@@ -240,7 +240,18 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
     def is_replaced(self) -> bool:
         """Whether vLLM's own objects replaced this engine. It then refuses most calls."""
     @property
+    def is_poisoned(self) -> bool:
+        """Whether the engine failed. It then refuses every call."""
+    @property
     def num_blocks(self) -> int: ...
+    def count_blocks(self) -> tuple[int, int, int, int]:
+        """Return the number of blocks in use, of evictable, of protected and of empty blocks. Takes
+        time proportional to the pool."""
+    def time_calls(self) -> None:
+        """Start to time about one in 64 calls of the scheduler."""
+    def call_seconds(self) -> tuple[list[float], dict[str, tuple[list[int], float]]]:
+        """Return the upper bounds of buckets in seconds. For each call, return how many timed calls
+        are in each bucket and how many seconds they took. The last bucket has no bound."""
     def set_facade(self, pool: Any) -> VllmPoolCloser:
         """Set the object that represents the block pool; only a weak reference is kept. The pool
         must keep the returned object for as long as it lives. Raises :class:`BlockError` if there

@@ -3,9 +3,11 @@
 from typing import Final
 
 OPTIONS: Final = {
+    "--disable-log-stats",
     "--enable-prompt-tokens-details",
     "--gpu-memory-utilization",
     "--kv-cache-memory-bytes",
+    "--kv-cache-metrics",
     "--kv-offloading-size",
     "--kv-transfer-config",
     "--max-model-len",
@@ -18,6 +20,7 @@ OPTIONS: Final = {
     "--shutdown-timeout",
 }
 VARIABLES: Final = {
+    "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH",
     "VLLM_LOGGING_LEVEL",
     "VLLM_PLUGINS",
     "VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY",

@@ -1,6 +1,6 @@
-"""kvoxide inside vLLM. The layers from top to bottom are the doctor, the plugin, the recording, the
-shadow, the host tier, the adapter and the environment. Each layer uses only layers that come after
-it in this list.
+"""kvoxide inside vLLM. The layers from top to bottom are the doctor, the plugin, the metrics, the
+recording, the shadow, the host tier, the adapter and the environment. Each layer uses only layers
+that come after it in this list.
 
 Nothing here imports vLLM or torch before it is used. vLLM calls
 :func:`kvoxide.vllm.plugin.register`. Its scheduler then gets ``kvoxide.vllm.KVCacheManager``.

@@ -45,7 +45,8 @@ pub use error::{Error, Result};
 pub use group::{GroupSpec, Offload, Size, SlotDemand};
 pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
-    Admitted, AllocateArgs, ByKind, GroupMemory, Manager, ManagerConfig, RetentionReport,
+    Admitted, AllocateArgs, BlockCounts, ByKind, GroupMemory, Manager, ManagerConfig,
+    RetentionReport,
 };
 pub use pool::{
     BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,

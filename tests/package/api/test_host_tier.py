@@ -66,6 +66,27 @@ def test_only_absent_keys_are_stored_as_the_objects_that_were_offered() -> None:
     assert plan.keys[0] is offer[1]
 
 
+def test_stores_loads_and_chunks_without_a_load_are_counted() -> None:
+    tier, request = HostTier(2), HostRequest()
+    assert tier.num_transferred_chunks == (0, 0, 0)
+    store(tier, [1, 2])
+    tier.prepare_load(request, keys([1]))
+    assert tier.num_transferred_chunks == (2, 0, 0)
+    tier.complete_load(keys([1]))
+    assert tier.num_transferred_chunks == (2, 1, 0)
+    assert sorted(evicted_by(tier, [3, 4])) == [1, 2]
+    assert tier.num_transferred_chunks == (2, 1, 1)
+    tier.complete_store(keys([3]), success=False)
+    tier.complete_store(keys([4]))
+    assert tier.num_transferred_chunks == (3, 1, 1)
+    assert evicted_by(tier, [1, 2]) == [4]  # key 1 is stored again, and was not loaded since
+    tier.complete_store(keys([1, 2]))
+    assert evicted_by(tier, [5]) == [1]
+    assert tier.num_transferred_chunks == (5, 1, 3)
+    tier.reset()
+    assert tier.num_transferred_chunks == (5, 1, 3)
+
+
 def test_a_store_without_room_changes_no_chunk() -> None:
     tier, request = HostTier(2), HostRequest()
     store(tier, [1, 2])

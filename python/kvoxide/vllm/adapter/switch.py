@@ -21,7 +21,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from kvoxide.vllm.adapter.replaced import ReplacedEngine
 from kvoxide.vllm.adapter.state import State
 from kvoxide.vllm.adapter.watched import PYTHONS, WATCHERS, watch
-from kvoxide.vllm.environment import UnsupportedError, log_switched, settings
+from kvoxide.vllm.environment import UnsupportedError, count_fallback, log_switched, settings
 
 _KEPT: Final = ("empty_kv_cache_blocks", "kv_event_queue", "_reuse_watchers")
 """Fields that have the same object afterwards."""
@@ -96,6 +96,7 @@ class Switch:
             _has_states=True,
         )
         WATCHERS.discard(self)
+        count_fallback("poked")
         log_switched("the KV cache", what, settings.MODE_VARIABLE, settings.lost_policies())
 
     def _replace_instances(self, fresh: Any) -> None:

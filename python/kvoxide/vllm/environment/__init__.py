@@ -20,10 +20,12 @@ No module here imports vLLM, torch or the compiled module until a caller needs i
 
 from kvoxide.vllm.environment import counters, releases, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
+from kvoxide.vllm.environment.fallbacks import FallbackKind, Reason, count_fallback, kind_of
 from kvoxide.vllm.environment.host_mode import HostMode, host_mode
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import (
     log_active,
+    log_metrics_off,
     log_not_active,
     log_recording_off,
     log_shadow_agreed,
@@ -56,8 +58,10 @@ from kvoxide.vllm.environment.unsupported import UnsupportedError
 __all__ = [
     "Certificate",
     "CertificateError",
+    "FallbackKind",
     "HostMode",
     "Mode",
+    "Reason",
     "Recognition",
     "Release",
     "Settings",
@@ -67,11 +71,14 @@ __all__ = [
     "accepted_certificate",
     "compiled_module_problem",
     "connector_reasons",
+    "count_fallback",
     "counters",
     "environment_reasons",
     "host_mode",
     "host_reasons",
+    "kind_of",
     "log_active",
+    "log_metrics_off",
     "log_not_active",
     "log_recording_off",
     "log_shadow_agreed",

@@ -114,6 +114,17 @@ def log_recording_off(folder: object, reason: object) -> None:
     )
 
 
+def log_metrics_off(part: str, reason: str) -> None:
+    """Log that some of kvoxide's metrics are missing from now on."""
+    logger.warning(
+        "kvoxide: metrics of %s are off in this process; the server continues. Reason: %s. Please "
+        "report this error.",
+        part,
+        reason,
+        stacklevel=_CALLER,
+    )
+
+
 def log_ignored_priority(reason: str) -> None:
     """Log that a request asks for a priority that cannot be used. The compiled module calls this
     once for a server."""

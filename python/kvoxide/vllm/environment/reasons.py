@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from kvoxide.vllm.environment import certificates, settings
 from kvoxide.vllm.environment.certificates import Certificate, CertificateError
+from kvoxide.vllm.environment.fallbacks import Reason
 from kvoxide.vllm.environment.recognition import (
     Recognition,
     recognise,
@@ -85,24 +86,29 @@ def shadow_reasons() -> list[str]:
     try:
         recognise()
     except UnreadableSourcesError as error:
-        return [str(error)]
+        return [Reason(str(error), "unsupported_vllm")]
     return []
 
 
 def _replaced(replaced: Sequence[str]) -> str:
-    return f"another plugin changed vLLM's code: {_shortened(replaced)}"
+    return Reason(f"another plugin changed vLLM's code: {_shortened(replaced)}", "other_plugin")
 
 
 def _unknown(recognition: Recognition) -> str:
-    return (
-        f"vLLM {installed_version()} is not a known release ({', '.join(RELEASES)}); differences "
-        f"from {recognition.release.version}: {_shortened(recognition.differences)}"
+    version = installed_version()
+    return Reason(
+        f"vLLM {version} is not a known release ({', '.join(RELEASES)}); differences "
+        f"from {recognition.release.version}: {_shortened(recognition.differences)}",
+        "changed_vllm" if version in RELEASES else "unsupported_vllm",
     )
 
 
 def _no_host_tier(release: Release) -> str:
     others = ", ".join(other.version for other in RELEASES.values() if other.has_host_tier)
-    return f"kvoxide supports CPU offloading of vLLM {others}, not of {release.version}"
+    return Reason(
+        f"kvoxide supports CPU offloading of vLLM {others}, not of {release.version}",
+        "unsupported_vllm",
+    )
 
 
 def _shortened(differences: Sequence[str]) -> str:
@@ -117,5 +123,8 @@ def compiled_module_problem() -> str | None:
     try:
         import kvoxide._core  # noqa: F401
     except ImportError as error:
-        return f"the compiled module kvoxide._core cannot be imported ({error}); reinstall kvoxide"
+        return Reason(
+            f"the compiled module kvoxide._core cannot be imported ({error}); reinstall kvoxide",
+            "installation",
+        )
     return None

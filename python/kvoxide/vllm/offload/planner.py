@@ -20,7 +20,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.request import RequestStatus
 
 from kvoxide._core_vllm import OffloadLoadPlan, OffloadPlanner, VllmBlockIds, VllmRequestKeys
-from kvoxide.vllm.environment import recognise_connector
+from kvoxide.vllm.environment import counters, recognise_connector, settings
 from kvoxide.vllm.offload.attributes import KeyPositions
 from kvoxide.vllm.offload.manager import CPUOffloadingManager, request_of
 from kvoxide.vllm.offload.safe_tier import guarded, unguarded
@@ -31,6 +31,9 @@ _MISS: Final = LookupResult.MISS
 _RETRY: Final = LookupResult.RETRY
 
 _HAS_LOOKUP_ENDS: Final = hasattr(RequestGroupState, "lookup_hit_end_chunk_idx")
+
+LOOKUPS: Final = "kvoxide_host_lookups_total"
+"""The metric of look-ups by result."""
 
 _Run: TypeAlias = tuple[int, int, CacheHitSource]
 
@@ -136,6 +139,8 @@ class Planner:
         self._look_up = guarded(tier, self._planner.look_up, no_hit)
         self._store = guarded(tier, self._planner.store, None)
         self.end = guarded(tier, self._planner.end, None)
+        # A shadow repeats the look-ups of vLLM's connector.
+        self._counts_lookups = not settings.are_overridden()
 
     def start(self, state: Any) -> None:
         """Let the state of a new request extend its keys by new hashes alone."""
@@ -168,6 +173,8 @@ class Planner:
             max_num_new_tokens,
             most if most is None else min(most, num_tokens),
         )
+        if self._counts_lookups:
+            counters.add(LOOKUPS, result="later" if found is None else "hit" if found else "miss")
         if _HAS_LOOKUP_ENDS:
             for group, end in zip(state.group_states, ends, strict=True):
                 group.lookup_hit_end_chunk_idx = end

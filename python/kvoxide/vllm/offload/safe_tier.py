@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kvoxide import HostTier
 from kvoxide._core import InternalError
-from kvoxide.vllm.environment import logger
+from kvoxide.vllm.environment import count_fallback, logger
 
 # The answers of a tier that failed: it holds no chunk and stores none.
 _ANSWERS: Final = {
@@ -37,7 +37,7 @@ class SafeTier:
     def __init__(self, tier: HostTier) -> None:
         """Take the tier."""
         self.unguarded = tier
-        self._has_failed = False
+        self.has_failed = False
         self.num_chunks = tier.num_chunks
         for name, answer in _ANSWERS.items():
             setattr(self, name, self.guarded(getattr(tier, name), answer))
@@ -55,7 +55,7 @@ class SafeTier:
             return self.num_chunks if name == "num_free_chunks" else 0
 
     def _call(self, method: Any, answer: Any, *args: Any) -> Any:
-        if self._has_failed:
+        if self.has_failed:
             return answer
         try:
             return method(*args)
@@ -64,8 +64,9 @@ class SafeTier:
             return answer
 
     def _fail(self, error: InternalError) -> None:
-        if not self._has_failed:
-            self._has_failed = True
+        if not self.has_failed:
+            self.has_failed = True
+            count_fallback("error")
             logger.error(
                 "kvoxide: the CPU offload cache failed and is disabled until restart. Cached "
                 "prompts will be recomputed. Restart the server and report this error: %s",

@@ -13,7 +13,7 @@ from vllm.v1.kv_offload.cpu.policies.base import ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostRequest
-from kvoxide.vllm.environment import log_switched, recognise_host, settings
+from kvoxide.vllm.environment import count_fallback, log_switched, recognise_host, settings
 
 # Attributes of both managers that are read and set alike.
 _COPIED: Final = (
@@ -75,6 +75,7 @@ def switch_to_vllm(manager: Any, policy: Any, why: str) -> None:
         lists["target_t1_size"] = policy.target_t1_size
         _replace_instance(policy, ARCCachePolicy, lists, capacity)
     _replace_instance(manager, SwitchedManager, state, **arguments)
+    count_fallback("poked")
     log_switched("the CPU offload cache", why, settings.HOST_VARIABLE)
 
 

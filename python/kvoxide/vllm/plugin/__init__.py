@@ -5,7 +5,8 @@ A server starts in these steps:
 1. vLLM loads the entry points of the group ``vllm.general_plugins`` and calls ``register()`` in
    ``entry_point``, in every process.
 2. ``register()`` checks the settings. It asks ``on_import`` to call functions as soon as vLLM has
-   imported its modules. ``_take_over()`` then sets ``KVCacheManager.__new__`` to ``_dispatch()``.
+   imported its modules, for metrics too. ``_take_over()`` then sets ``KVCacheManager.__new__`` to
+   ``_dispatch()``.
 3. vLLM's scheduler constructs its manager, so ``_dispatch()`` calls ``build_manager()`` in
    ``decision``.
 4. ``build_manager()`` checks, in this order: the compiled module; vLLM's code, by fingerprint or

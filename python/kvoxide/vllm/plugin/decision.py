@@ -11,11 +11,14 @@ from types import FrameType
 from typing import Any
 
 from kvoxide.vllm.environment import (
+    Reason,
     Settings,
     SettingsError,
     UnsupportedError,
     accepted_certificate,
     compiled_module_problem,
+    count_fallback,
+    kind_of,
     log_active,
     log_not_active,
     settings,
@@ -40,7 +43,7 @@ def build_manager(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     except SettingsError as error:
         if error.variable != settings.MODE_VARIABLE:
             raise
-        fall_back([str(error)])
+        fall_back([Reason(str(error), "settings")])
     except UnsupportedError:
         raise
     except FallBack as error:
@@ -60,6 +63,7 @@ def fall_back(
             f"kvoxide cannot manage the KV cache: {text}. KVOXIDE=require forbids vLLM's own "
             "manager; set KVOXIDE=auto to use it"
         ) from cause
+    count_fallback(kind_of(reasons))
     log_not_active("the KV cache", keeps, text + settings.lost_policies())
 
 
@@ -107,7 +111,8 @@ def _build_native(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _scheduler_reasons() -> list[str]:
     """Return the reasons against the scheduler class whose method constructs the manager."""
     constructing = _constructing_class()
-    return [] if constructing is None else list(scheduler_reasons(constructing))
+    reasons = () if constructing is None else scheduler_reasons(constructing)
+    return [Reason(reason, "scheduler") for reason in reasons]
 
 
 def _constructing_class() -> type | None:
@@ -142,7 +147,7 @@ def _check_support(arguments: Mapping[str, Any], wanted: Settings) -> None:
     if wanted.changes_policy and not reasons_against(arguments, Settings(wanted.mode)):
         variable = _variable_at_fault(arguments, wanted)
         raise SettingsError(variable, os.environ.get(variable, ""), "; ".join(reasons))
-    raise FallBack(reasons)
+    raise FallBack([Reason(reason, "unsupported_model") for reason in reasons])
 
 
 def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
@@ -157,8 +162,11 @@ def _check_verified(arguments: Mapping[str, Any], wanted: Settings) -> None:
         covered = ", ".join(certificate.kinds)
         raise FallBack(
             [
-                f"the certificate of `kvoxide verify` covers groups of {covered}, but not of "
-                f"{', '.join(uncovered)}; run `kvoxide verify` with more --seconds"
+                Reason(
+                    f"the certificate of `kvoxide verify` covers groups of {covered}, but not of "
+                    f"{', '.join(uncovered)}; run `kvoxide verify` with more --seconds",
+                    "changed_vllm",
+                )
             ]
         )
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
-from kvoxide.vllm.environment import Settings, SettingsError, settings
+from kvoxide.vllm.environment import Reason, Settings, SettingsError, settings
+from kvoxide.vllm.metrics import IN_API_SERVERS, IN_ENGINES, engines_report
 from kvoxide.vllm.plugin import hashing, host, standstill
 from kvoxide.vllm.plugin.decision import build_manager, fall_back
 from kvoxide.vllm.plugin.on_import import when_imported
@@ -24,8 +25,8 @@ SCHEDULER_MODULE: Final = "vllm.v1.core.sched.scheduler"
 
 
 def register() -> None:
-    """Arrange for kvoxide's manager in this process, and for a recording in every mode. The call is
-    cheap, and a second call changes nothing.
+    """Arrange for kvoxide's manager in this process, and for metrics and a recording in every mode.
+    The call is cheap, and a second call changes nothing.
 
     Raises :class:`~kvoxide.vllm.environment.SettingsError` for a wrong retention interval or
     pinning value in every mode but ``off``. Everything else is decided when a manager is
@@ -35,6 +36,7 @@ def register() -> None:
         mode = settings.parse_mode(os.environ)
     except SettingsError:
         mode = "auto"  # build_manager() reports it, in the process that needs to know
+    _export_metrics()
     if settings.recording_folder() is not None:
         when_imported(SCHEDULER_MODULE, record)
     if mode == "off":
@@ -42,7 +44,8 @@ def register() -> None:
     _check_policies()
     _make_variables_known()
     if not _exists(MANAGER_MODULE):
-        fall_back([f"this vLLM has no module {MANAGER_MODULE}; install a supported release"])
+        missing = f"this vLLM has no module {MANAGER_MODULE}; install a supported release"
+        fall_back([Reason(missing, "unsupported_vllm")])
         return
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
@@ -51,6 +54,15 @@ def register() -> None:
         when_imported(replaced_class.module, replaced_class.take_over)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
     when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
+
+
+def _export_metrics() -> None:
+    """Arrange for kvoxide's metrics. Engines on which kvoxide does nothing send none."""
+    callbacks = IN_API_SERVERS
+    if engines_report():
+        callbacks += IN_ENGINES
+    for module, callback in callbacks:
+        when_imported(module, callback)
 
 
 def _check_policies() -> None:
@@ -147,7 +159,7 @@ def _before_shutdown(scheduler: Any, end: Callable[[], None]) -> None:
 
 def _check_manager(manager: object) -> None:
     if manager is not None and (reason := foreign_manager_reason(manager)) is not None:
-        fall_back([reason], keeps=_name(type(manager)))
+        fall_back([Reason(reason, "other_plugin")], keeps=_name(type(manager)))
 
 
 def foreign_manager_reason(manager: object) -> str | None:

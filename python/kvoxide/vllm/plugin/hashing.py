@@ -16,7 +16,13 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kvoxide.vllm.environment import logger, settings, takeover_reasons
+from kvoxide.vllm.environment import (
+    count_fallback,
+    counters,
+    logger,
+    settings,
+    takeover_reasons,
+)
 
 if TYPE_CHECKING:
     from kvoxide._core import HashAlgorithm
@@ -67,7 +73,9 @@ def _replacement(
         if settings.current_mode() not in ("auto", "require") or takeover_reasons():
             return made  # the line about the manager says why
         bound = inspect.signature(stock).bind(*args, **kwargs).arguments
-        return native_hasher(utils, made, **bound) or made
+        native = native_hasher(utils, made, **bound)
+        counters.set_gauge("kvoxide_active", int(native is not None), part="hasher")
+        return native or made
 
     return get_request_block_hasher
 
@@ -87,6 +95,7 @@ def native_hasher(
     if hash_block_size == 0:
         return None
     if not _hash_alike(algorithm, caching_hash_fn):
+        count_fallback("hash_difference")
         logger.warning(
             "kvoxide: using vLLM's %s block hashing; kvoxide's hasher returns different hashes in "
             "this environment. Hits are the same; hashing is slower. Another "

@@ -14,13 +14,16 @@ from typing import Any, Final, NoReturn
 
 from kvoxide.vllm.environment import (
     HostMode,
+    Reason,
     Settings,
     SettingsError,
     UnsupportedError,
     compiled_module_problem,
     connector_reasons,
+    count_fallback,
     host_mode,
     host_reasons,
+    kind_of,
     log_active,
     log_not_active,
     settings,
@@ -94,7 +97,7 @@ class ReplacedClass:
         if host.mode == "shadow":
             return host_reasons() or self.reasons()
         if wanted.mode == "shadow":
-            return ["KVOXIDE=shadow uses vLLM's own code"]
+            return [Reason("KVOXIDE=shadow uses vLLM's own code", "settings")]
         return self.reasons()
 
     def _fall_back(self, reasons: Sequence[str], host: HostMode, cause: Exception | None) -> None:
@@ -104,6 +107,7 @@ class ReplacedClass:
                 f"kvoxide cannot provide {self.part}: {text}. {host.source}=require forbids "
                 f"{self.stock}; set {host.source}=auto to use it"
             ) from cause
+        count_fallback(kind_of(reasons))
         log_not_active(self.part, self.stock, text)
 
 
@@ -128,7 +132,7 @@ def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     except TypeError:
         raise FallBack from None  # these are not vLLM's arguments; its own constructor says so
     if reasons := offload.reasons_against(arguments):
-        raise FallBack(reasons)
+        raise FallBack([Reason(reason, "unsupported_connector") for reason in reasons])
     return constructed(offload.native_class(), args, kwargs), _describe_tier(arguments)
 
 
@@ -152,7 +156,7 @@ def _construct_simple(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn
     reason = (
         "kvoxide supports OffloadingConnector alone; unset VLLM_USE_SIMPLE_KV_OFFLOAD to use it"
     )
-    raise FallBack([reason])
+    raise FallBack([Reason(reason, "unsupported_connector")])
 
 
 def _shadow_connector() -> Any:

@@ -24,10 +24,28 @@ struct Record {
     hash: BlockHash,
     references: i32,
     group: GroupId,
-    /// Whether the offer in progress has the key, so that the chunk is not evicted for it.
-    is_offered: bool,
-    /// Whether a load is noted, for which other loads of the key wait.
-    is_loading: bool,
+    flags: Flags,
+}
+
+/// Properties of a chunk.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags(u8);
+
+impl Flags {
+    /// The offer in progress has the key, so that the chunk is not evicted for it.
+    const OFFERED: u8 = 1;
+    /// A load is noted, for which other loads of the key wait.
+    const LOADING: u8 = 2;
+    /// The chunk was loaded since it was stored.
+    const LOADED: u8 = 4;
+
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    fn set(&mut self, flag: u8, is_set: bool) {
+        self.0 = if is_set { self.0 | flag } else { self.0 & !flag };
+    }
 }
 
 impl Record {
@@ -72,7 +90,19 @@ pub(super) struct Chunks {
     num_evictable: usize,
     num_pending: usize,
     num_loading: usize,
+    transfers: Transfers,
     removals: Removals,
+}
+
+/// Chunks that were copied to and from a tier since it was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// The number of stores that succeeded.
+    pub stored: u64,
+    /// The number of loads that ended.
+    pub loaded: u64,
+    /// The number of chunks that were evicted and never loaded. A reset counts for none.
+    pub never_loaded: u64,
 }
 
 /// Chunks that lost their keys, the last ones of them.
@@ -118,6 +148,7 @@ impl Chunks {
             num_evictable,
             num_pending,
             num_loading,
+            transfers: Transfers::default(),
             removals,
         })
     }
@@ -207,22 +238,33 @@ impl Chunks {
     }
 
     pub(super) fn is_loading(&self, chunk: ChunkId) -> bool {
-        self.records[chunk as usize].is_loading
+        self.records[chunk as usize].flags.has(Flags::LOADING)
     }
 
     pub(super) fn set_loading(&mut self, chunk: ChunkId, is_loading: bool) {
-        let record = &mut self.records[chunk as usize];
-        self.num_loading -= usize::from(record.is_loading);
+        let flags = &mut self.records[chunk as usize].flags;
+        self.num_loading -= usize::from(flags.has(Flags::LOADING));
         self.num_loading += usize::from(is_loading);
-        record.is_loading = is_loading;
+        flags.set(Flags::LOADING, is_loading);
     }
 
     pub(super) fn is_offered(&self, chunk: ChunkId) -> bool {
-        self.records[chunk as usize].is_offered
+        self.records[chunk as usize].flags.has(Flags::OFFERED)
     }
 
     pub(super) fn set_offered(&mut self, chunk: ChunkId, is_offered: bool) {
-        self.records[chunk as usize].is_offered = is_offered;
+        self.records[chunk as usize].flags.set(Flags::OFFERED, is_offered);
+    }
+
+    /// Counts the end of a load of a chunk.
+    pub(super) fn note_loaded(&mut self, chunk: ChunkId) {
+        self.records[chunk as usize].flags.set(Flags::LOADED, true);
+        self.transfers.loaded += 1;
+    }
+
+    /// Returns how many chunks were copied.
+    pub(super) fn transfers(&self) -> Transfers {
+        self.transfers
     }
 
     /// Returns the keys of all chunks with the chunks, in no order.
@@ -233,8 +275,7 @@ impl Chunks {
     /// Gives a key that has none a pending chunk. There must be a free one.
     pub(super) fn insert(&mut self, key: CacheKey) -> ChunkId {
         let CacheKey { hash, group } = key;
-        let (is_offered, is_loading) = (false, false);
-        let record = Record { hash, references: PENDING, group, is_offered, is_loading };
+        let record = Record { hash, references: PENDING, group, flags: Flags::default() };
         let chunk = if self.records.len() < self.capacity {
             self.records.push(record);
             (self.records.len() - 1) as ChunkId
@@ -256,7 +297,11 @@ impl Chunks {
             entry.remove();
         }
         match self.is_ready(chunk) {
-            true => self.num_evictable -= 1,
+            true => {
+                let was_loaded = self.records[chunk as usize].flags.has(Flags::LOADED);
+                self.transfers.never_loaded += u64::from(!was_loaded);
+                self.num_evictable -= 1;
+            }
             false => self.num_pending -= 1,
         }
         self.set_loading(chunk, false);
@@ -270,6 +315,7 @@ impl Chunks {
         self.records[chunk as usize].references = 0;
         self.num_pending -= 1;
         self.num_evictable += 1;
+        self.transfers.stored += 1;
     }
 
     /// Adds a reference to a ready chunk.

@@ -33,7 +33,7 @@ mod ordered_keys;
 mod key;
 mod links;
 
-pub use chunks::{ChunkId, MAX_CHUNKS};
+pub use chunks::{ChunkId, MAX_CHUNKS, Transfers};
 pub use event::{HostEvent, HostEventKind};
 pub use key::{Position, PositionedKey};
 pub use lookup::PrefixMemo;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::chunks::{ChunkId, Chunks, Cursor};
+use super::chunks::{ChunkId, Chunks, Cursor, Transfers};
 use super::event::{HostEvent, HostEventKind};
 use super::key::{Position, PositionedKey};
 use super::policy::{HostPolicy, LruRank, PolicyState};
@@ -140,6 +140,7 @@ impl HostTier {
                 "{key:?} has no load to complete; complete each load once"
             )));
         }
+        chunks.iter().for_each(|&chunk| self.chunks.note_loaded(chunk));
         self.policy.on_released(&self.chunks, &chunks);
         Ok(())
     }
@@ -240,6 +241,11 @@ impl HostTier {
     /// Returns the number of chunks that are being stored.
     pub fn num_pending(&self) -> usize {
         self.chunks.num_pending()
+    }
+
+    /// Returns how many chunks were copied to and from the tier since it was created.
+    pub fn transfers(&self) -> Transfers {
+        self.chunks.transfers()
     }
 
     /// Returns how many offered keys were not stored since the last call, as they were offered too

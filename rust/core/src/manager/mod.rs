@@ -27,7 +27,7 @@ mod config;
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
 pub use memory::GroupMemory;
-pub use report::{Admitted, ByKind, RetentionReport};
+pub use report::{Admitted, BlockCounts, ByKind, RetentionReport};
 
 use direct_writes::DirectWrites;
 use layout::Layout;

@@ -50,6 +50,19 @@ impl Admitted {
     }
 }
 
+/// The number of blocks in each state. Every block but the null block is counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// The number of blocks in use.
+    pub in_use: usize,
+    /// The number of free cached blocks that are neither pinned nor protected.
+    pub evictable: usize,
+    /// The number of free cached blocks that are pinned or protected.
+    pub protected: usize,
+    /// The number of free blocks without a key.
+    pub empty: usize,
+}
+
 /// Statistics of retention since the manager was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -80,6 +93,12 @@ impl Manager {
     /// Returns the token counts of the requests that were admitted.
     pub fn admitted(&self) -> Admitted {
         self.admitted
+    }
+
+    /// Returns how many blocks are in which state. Takes time proportional to the pool.
+    pub fn count_blocks(&self) -> BlockCounts {
+        let PoolStatistics { in_use, empty, protected, evictable } = PoolStatistics::of(&self.pool);
+        BlockCounts { in_use, evictable: evictable.iter().sum(), protected, empty }
     }
 
     /// Returns the statistics. Takes time proportional to the pool.

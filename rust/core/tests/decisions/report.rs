@@ -1,6 +1,8 @@
 //! Statistics of retention.
 
-use kvoxide_core::{Admitted, ByKind, GroupSpec, Manager, ManagerConfig, Policy, RetentionReport};
+use kvoxide_core::{
+    Admitted, BlockCounts, ByKind, GroupSpec, Manager, ManagerConfig, Policy, RetentionReport,
+};
 
 use crate::small::{Request, admit, config, decode, look_up, made, serve, step};
 
@@ -24,6 +26,8 @@ fn every_block_is_counted_once_by_its_state() {
     let report = manager.retention_report();
     assert_eq!((report.in_use, report.empty), (0, 52));
     assert_eq!(report.evictable, ByKind { full: 4, tail: 4 });
+    let counts = BlockCounts { in_use: 0, evictable: 8, protected: 0, empty: 52 };
+    assert_eq!(manager.count_blocks(), counts);
     assert_eq!((report.scoring_function, report.sample), (None, None));
 }
 
@@ -35,6 +39,8 @@ fn pinned_and_protected_blocks_are_counted_separately() {
     let report = manager.retention_report();
     assert_eq!((report.protected, report.evictable), (8, ByKind::default()));
     assert_eq!(num_blocks(&report), 60);
+    let counts = BlockCounts { in_use: 0, evictable: 0, protected: 8, empty: 52 };
+    assert_eq!(manager.count_blocks(), counts);
 
     let mut manager = managed(1000, Policy::adaptive());
     let mut request = Request::new(&manager, 1, 0..1200);

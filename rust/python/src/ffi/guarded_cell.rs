@@ -114,6 +114,11 @@ impl<T: CheckedState> GuardedCell<T> {
         self.refusal.get_or_init(|| Refusal::Poisoned(reason)).error(py, T::NAME)
     }
 
+    /// Returns whether the state cannot be trusted any more.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        matches!(self.refusal.get(), Some(Refusal::Poisoned(_)))
+    }
+
     /// Refuses every further call, because another implementation continues with the state.
     pub(crate) fn retire(&self) {
         let _ = self.refusal.set(Refusal::Retired);

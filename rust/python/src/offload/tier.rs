@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use kvoxide_core::host::{
-    ChunkId, ChunkState, HostPolicy, HostTier, HostTierConfig, LruRank, Seen, VllmVersion,
+    ChunkId, ChunkState, HostPolicy, HostTier, HostTierConfig, LruRank, Seen, Transfers,
+    VllmVersion,
 };
 
 use super::hash_lengths::HashLengths;
@@ -89,6 +90,15 @@ impl PyHostTier {
     #[getter]
     fn num_pending_chunks(&self, py: Python<'_>) -> PyResult<usize> {
         self.ask(py, HostTier::num_pending)
+    }
+
+    /// Returns how many chunks were stored, loaded, and evicted without a load.
+    #[getter]
+    fn num_transferred_chunks(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        self.ask(py, |tier| {
+            let Transfers { stored, loaded, never_loaded } = tier.transfers();
+            (stored, loaded, never_loaded)
+        })
     }
 
     fn lookup(&self, py: Python<'_>, key: &Bound<'_, PyBytes>) -> PyResult<&'static str> {

@@ -10,6 +10,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReferenc
 use kvoxide_core::BlockId;
 
 use super::block_objects::{BlockObjects, VllmObjects};
+use super::call_times::CallTimes;
 use super::state::{Changes, VllmState};
 use crate::ffi::{GuardedCell, block_error};
 
@@ -20,6 +21,8 @@ pub(crate) struct Engine {
     pub(super) block_objects: BlockObjects,
     /// Counts changes of the free queue.
     pub(super) changes: Arc<Changes>,
+    /// How long calls take.
+    pub(super) call_times: CallTimes,
     facade: PyOnceLock<Py<PyWeakrefReference>>,
     /// Whether vLLM's own objects replaced this engine.
     is_replaced: AtomicBool,
@@ -34,6 +37,7 @@ impl Engine {
             cell: GuardedCell::new(state),
             block_objects: BlockObjects::default(),
             changes,
+            call_times: CallTimes::default(),
             facade: PyOnceLock::new(),
             is_replaced: AtomicBool::new(false),
             successor: PyOnceLock::new(),

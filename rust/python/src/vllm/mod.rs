@@ -21,6 +21,7 @@ mod event_keys;
 
 mod engine;
 
+mod call_times;
 mod state;
 
 mod block_objects;

@@ -2,6 +2,7 @@
 //! scheduler.
 
 mod coordinator;
+mod measures;
 mod scheduling;
 mod switch;
 mod tables;

@@ -10,6 +10,7 @@ use super::construction::VllmManager;
 use crate::ffi::{BlockLists, Owner};
 use crate::vllm::attributes::Reader;
 use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
+use crate::vllm::call_times::TimedCall;
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::request::{PyHashes, RequestCache, RequestSnapshot};
 
@@ -29,6 +30,7 @@ impl VllmManager {
             }
             return self.engine.in_vllm(intern!(py, "get_computed_blocks"), args, None);
         }
+        let _timer = self.engine.call_times.start(TimedCall::GetComputedBlocks);
         let hit = self.engine.cell.change(py, "get_computed_blocks", |state| {
             let request = state.reading.reader(request)?;
             let skips = || request.get(intern!(py, "skip_reading_prefix_cache"))?.is_truthy();
@@ -98,6 +100,7 @@ impl VllmManager {
                 Some(&kwargs),
             );
         }
+        let _timer = self.engine.call_times.start(TimedCall::AllocateSlots);
         let hit = new_computed_blocks.filter(|blocks| !is_no_hit(blocks));
         let hit = hit.map(|blocks| groups_of(blocks, &self.engine)).transpose()?;
         let hit_blocks = hit.as_ref().map_or(&[][..], |hit| hit.as_slice());
@@ -153,6 +156,7 @@ impl VllmManager {
 
     /// Releases the blocks of a request, if it has any.
     fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
+        let _timer = self.engine.call_times.start(TimedCall::Free);
         self.engine.cell.change(py, "free", |state| {
             if let Some(id) = state.id_of(request_id) {
                 state.core.check_none_by_hand(id).into_vllm(py)?;
