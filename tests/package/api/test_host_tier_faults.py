@@ -113,6 +113,7 @@ READS: dict[str, Callable[[World], Any]] = {
     "evictable": lambda w: w.tier.num_evictable_chunks,
     "pending": lambda w: w.tier.num_pending_chunks,
     "loading": lambda w: w.tier.num_loading_keys,
+    "transferred": lambda w: w.tier.num_transferred_chunks,
 }
 CHANGES: dict[str, Callable[[World, Then], Any]] = CALLS | {
     "end a load": lambda w, _: w.tier.complete_load(keys([0, 1]))
