@@ -66,7 +66,8 @@ QWEN3_NEXT = Service(
 @dataclass
 class Served:
     """The behaviour of a server: the answers in the order of the questions, the prefix-cache
-    counters after them and after the later conversations, and the events of each rank.
+    counters after them and after the later conversations, kvoxide's own metrics, and the events of
+    each rank.
 
     ``left`` are the processes that still existed after it had ended.
     """
@@ -75,6 +76,7 @@ class Served:
     at_once: list[Any]
     metrics: dict[str, float]
     all_metrics: dict[str, float]
+    own_metrics: dict[str, float]
     events: list[list[Any]]
     exit_code: int
     left: list[int]
@@ -144,6 +146,7 @@ def converse(server: Server, client: Client, recording: Path) -> Served:
         at_once=at_once,
         metrics=metrics,
         all_metrics=final_metrics(server, num_first + CONVERSATIONS * TURNS),
+        own_metrics=server.metrics("kvoxide_"),
         exit_code=server.stop(),
         left=server.running.members(),
         events=server.heard(),
@@ -250,6 +253,17 @@ def test_metrics_count_the_same(served: tuple[Served, Served]) -> None:
     hits = sum(value for name, value in off.metrics.items() if "hits_total" in name)
     assert hits == sum(answer["cached"] for answer in off.one_by_one + off.at_once)
     assert counts(off) == counts(require)
+
+
+def test_metrics_say_who_manages_the_cache_of_each_rank(served: tuple[Served, Served]) -> None:
+    for mode, each in zip(MODES, served, strict=True):
+        info = [name for name in each.own_metrics if name.startswith("kvoxide_info{")]
+        assert len(info) == TWO_RANKS.num_ranks
+        for rank in range(TWO_RANKS.num_ranks):
+            labels = f'engine="{rank}",model_name="{TWO_RANKS.model}"'
+            active = each.own_metrics[f'kvoxide_active{{{labels},part="manager"}}']
+            assert active == (mode != "off")
+            assert any(f'engine="{rank}"' in name and f'mode="{mode}"' in name for name in info)
 
 
 def test_subscribers_hear_the_same_events(served: tuple[Served, Served]) -> None:

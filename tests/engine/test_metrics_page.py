@@ -150,8 +150,14 @@ def check_nothing_falls(before: Samples, after: Samples) -> None:
 def check_server(
     release: str, models: Path, folder: Path, num_ranks: int = 1, num_api_servers: int = 1
 ) -> None:
-    counts = {"num_ranks": num_ranks, "num_api_servers": num_api_servers}
-    with started(release, models, folder, offloads=True, **counts) as (server, client):
+    with started(
+        release,
+        models,
+        folder,
+        num_ranks=num_ranks,
+        num_api_servers=num_api_servers,
+        offloads=True,
+    ) as (server, client):
         engines = {str(rank) for rank in range(num_ranks)}
         first = wait_for(server, "kvoxide_active", len(PARTS) * num_ranks)
         assert {dict(labels)["engine"] for labels in first["kvoxide_info"]} == engines

@@ -11,9 +11,11 @@ NATIVE_MODULE: Final = "kvoxide.vllm.offload.manager"
 _NUM_CHUNKS: Final = "_num_chunks"
 
 
-def add_host_tier(values: Values, connector: Any) -> None:
-    """Add the bytes and transfers of the CPU offload cache of ``connector``, if it has one."""
-    for manager, num_bytes in _managers(connector):
+def add_host_tier(values: Values, connector: Any) -> bool:
+    """Add the bytes and transfers of the CPU offload cache of ``connector``. Return whether it has
+    one."""
+    managers = list(_managers(connector))
+    for manager, num_bytes in managers:
         num_chunks = getattr(manager, _NUM_CHUNKS)
         per_chunk = num_bytes // num_chunks if num_chunks else 0
         used = num_chunks - manager._get_num_free_chunks()
@@ -26,6 +28,7 @@ def add_host_tier(values: Values, connector: Any) -> None:
             values.count("kvoxide_host_stored_bytes_total", stored * per_chunk)
             values.count("kvoxide_host_loaded_bytes_total", loaded * per_chunk)
             values.count("kvoxide_host_never_loaded_bytes_total", never_loaded * per_chunk)
+    return bool(managers)
 
 
 def is_active(connector: Any) -> bool:

@@ -5,15 +5,25 @@ Everything but the states of blocks takes the same time for pools of every size.
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from time import monotonic
 from typing import Any, Final
 
-from kvoxide.vllm.environment import counters, log_metrics_off, recognise, releases, settings
+from kvoxide.vllm.environment import (
+    SettingsError,
+    counters,
+    log_metrics_off,
+    recognise,
+    releases,
+    settings,
+)
+from kvoxide.vllm.environment.fallbacks import METRIC
 from kvoxide.vllm.metrics import host_tier, outcomes
-from kvoxide.vllm.metrics.definitions import METRICS, PARTS, SCORING_FUNCTIONS
-from kvoxide.vllm.metrics.report import Distribution, Values, labels_of
+from kvoxide.vllm.metrics.definitions import BY_NAME, PARTS, SCORING_FUNCTIONS
+from kvoxide.vllm.metrics.report import Distribution, Key, Values, labels_of
 
 NATIVE_PACKAGE: Final = "kvoxide.vllm.adapter."
+SHADOW_COUNTERS: Final = ("kvoxide_shadow_calls_total", "kvoxide_shadow_differences_total")
 
 MAX_SHARE_OF_COUNTS: Final = 0.001
 """The most that counts of all blocks take of the time."""
@@ -27,6 +37,7 @@ class Sources:
         self._scheduler = scheduler
         self._info = _Info(scheduler)
         self._pool = _Pool()
+        self._zeros = _zeros(METRIC, *(SHADOW_COUNTERS if _is_shadow_on() else ()))
         self._readers: dict[str, Callable[[Values, float], None]] = {
             "this process": self._read_process,
             "kvoxide's state": self._read_state,
@@ -58,7 +69,7 @@ class Sources:
         return manager.engine
 
     def _read_process(self, values: Values, now: float) -> None:
-        values.counters.update(_zeros())
+        values.counters.update(self._zeros)
         for metric, counts in counters.counters().items():
             values.counters.update({(metric, labels): count for labels, count in counts.items()})
         for metric, gauges in counters.gauges().items():
@@ -95,7 +106,8 @@ class Sources:
         outcomes.add_outcomes(values, source)
 
     def _read_host(self, values: Values, now: float) -> None:
-        host_tier.add_host_tier(values, self._scheduler.connector)
+        if host_tier.add_host_tier(values, self._scheduler.connector):
+            values.counters = _zeros("kvoxide_host_lookups_total") | values.counters
 
 
 def is_native(manager: Any) -> bool:
@@ -103,16 +115,21 @@ def is_native(manager: Any) -> bool:
     return type(manager).__module__.startswith(NATIVE_PACKAGE)
 
 
-def _zeros() -> dict[Any, float]:
-    """Return zero for each counter of a process and each known value of its label. So the first
-    event is an increase of an existing series."""
-    counted_here = ("kvoxide_fallbacks_total", "kvoxide_host_lookups_total")
+def _is_shadow_on() -> bool:
+    try:
+        wanted = settings.current()
+    except (ImportError, SettingsError):  # vLLM's own code serves
+        return False
+    return "shadow" in (wanted.mode, wanted.host_mode)
+
+
+def _zeros(*metrics: str) -> dict[Key, float]:
+    """Return zero for all known labels of counters. So the first event increases a series that
+    exists."""
     return {
-        (metric.name, labels_of({label: value})): 0
-        for metric in METRICS
-        if metric.name in counted_here
-        for label, known in metric.labels.items()
-        for value in known
+        (metric, labels_of(dict(zip(BY_NAME[metric].labels, values, strict=True)))): 0
+        for metric in metrics
+        for values in product(*BY_NAME[metric].labels.values())
     }
 
 
