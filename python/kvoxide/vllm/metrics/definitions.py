@@ -92,7 +92,7 @@ METRICS: Final = (
     Metric(
         "kvoxide_blocks",
         "gauge",
-        "Blocks of the pool by state, without the null block. Counted every 10 seconds.",
+        "Blocks of the pool by state, without the null block.",
         {"state": ("in_use", "evictable", "protected", "empty", "free")},
     ),
     Metric(

@@ -256,10 +256,18 @@ impl Chunks {
         self.records[chunk as usize].flags.set(Flags::OFFERED, is_offered);
     }
 
-    /// Counts the end of a load of a chunk.
-    pub(super) fn note_loaded(&mut self, chunk: ChunkId) {
-        self.records[chunk as usize].flags.set(Flags::LOADED, true);
-        self.transfers.loaded += 1;
+    /// Removes a reference of a load that ends. Returns whether the chunk had one.
+    pub(super) fn end_load(&mut self, chunk: ChunkId) -> bool {
+        let has_ended = self.release(chunk).is_some();
+        if has_ended {
+            self.records[chunk as usize].flags.set(Flags::LOADED, true);
+        }
+        has_ended
+    }
+
+    /// Counts chunks whose loads ended.
+    pub(super) fn count_loads(&mut self, num_chunks: usize) {
+        self.transfers.loaded += num_chunks as u64;
     }
 
     /// Returns how many chunks were copied.

@@ -133,14 +133,14 @@ impl HostTier {
 
     /// Removes a load from the chunks of keys. An error if a chunk has fewer loads.
     pub fn complete_load(&mut self, keys: impl Iterator<Item = CacheKey>) -> Result<()> {
-        let (chunks, missing) = self.change_each(keys, |all, chunk| all.release(chunk).is_some());
+        let (chunks, missing) = self.change_each(keys, Chunks::end_load);
         if let Some(key) = missing {
             chunks.into_iter().for_each(|chunk| self.chunks.acquire(chunk));
             return Err(Error::Request(format!(
                 "{key:?} has no load to complete; complete each load once"
             )));
         }
-        chunks.iter().for_each(|&chunk| self.chunks.note_loaded(chunk));
+        self.chunks.count_loads(chunks.len());
         self.policy.on_released(&self.chunks, &chunks);
         Ok(())
     }
