@@ -22,6 +22,8 @@
 mod check;
 pub mod manager;
 
+pub mod outcomes;
+
 mod lookup;
 
 pub mod group;
@@ -46,8 +48,9 @@ pub use group::{GroupSpec, Offload, Size, SlotDemand};
 pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
     Admitted, AllocateArgs, BlockCounts, ByKind, GroupMemory, Manager, ManagerConfig,
-    RetentionReport,
+    ObservedAdmission, ObservedRequest, OutcomeReport, RetentionReport,
 };
+pub use outcomes::{Outcome, PromptOutcomes};
 pub use pool::{
     BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,
 };

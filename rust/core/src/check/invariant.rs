@@ -30,7 +30,8 @@ pub fn check(manager: &Manager) -> Result<(), String> {
     })?;
     numbered("8", check_worker_commands(manager))?;
     numbered("10", pool.index().check_trie(pool.blocks()))?;
-    numbered("11 or 12", pool.eviction.check(pool.blocks()))
+    numbered("11 or 12", pool.eviction.check(pool.blocks()))?;
+    numbered("13", manager.outcomes.as_ref().map_or(Ok(()), |outcomes| outcomes.check()))
 }
 
 /// Checks invariants 6, 7 and 9 for a request whose tables were written directly. Each write is

@@ -208,6 +208,9 @@ impl CacheTarget<'_> {
                 self.add_to_event(event, batch.first_position(), batch.blocks);
             }
         }
+        if pool.answers.is_some() {
+            pool.note_answers(&whole, self.request.num_prompt_tokens);
+        }
         pool.index.add_to_trie(&mut pool.blocks, &whole, all_serve);
     }
 

@@ -8,6 +8,7 @@ use super::args::{AllocateArgs, Allocation};
 use super::cache::num_cacheable_tokens;
 use super::capacity::note_checkpoints;
 use super::context::{RequestContext, RequestReads};
+use super::outcomes::ObserveAdmission;
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::{Group, PlannedStep, SharedTail, Skipped, SlotDemand};
@@ -24,7 +25,18 @@ impl Manager {
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
-        let new_blocks = self.allocate_if_possible(request, args);
+        self.allocate_observed_by(&mut (), request, args)
+    }
+
+    /// Does the same as [`Self::allocate_slots`] with an observer of an admission.
+    #[inline(always)]
+    pub(super) fn allocate_observed_by(
+        &mut self,
+        observer: &mut impl ObserveAdmission,
+        request: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+    ) -> Result<Option<Vec<Vec<BlockId>>>> {
+        let new_blocks = self.allocate_if_possible(observer, request, args);
         if !matches!(new_blocks, Ok(Some(_))) {
             self.forget_unless_known(request.id);
         }
@@ -34,6 +46,7 @@ impl Manager {
     #[inline]
     fn allocate_if_possible(
         &mut self,
+        observer: &mut impl ObserveAdmission,
         request: &RequestView<'_>,
         args: &AllocateArgs<'_>,
     ) -> Result<Option<Vec<Vec<BlockId>>>> {
@@ -81,6 +94,7 @@ impl Manager {
         let (held, hits_before) = match entry {
             Entry::Occupied(entry) => (entry.into_mut(), None),
             Entry::Vacant(entry) => {
+                observer.admit(request, args, groups, pool);
                 let before = retention.num_answer_block_hits(pool);
                 let mut held = RequestBlocks::new(groups.len());
                 let admission = Admission {

@@ -10,6 +10,7 @@ mod cache;
 mod direct_writes;
 mod look_up;
 mod memory;
+mod outcomes;
 mod priorities;
 mod release;
 mod report;
@@ -27,6 +28,7 @@ mod config;
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
 pub use memory::GroupMemory;
+pub use outcomes::{ObservedAdmission, ObservedRequest, OutcomeReport};
 pub use report::{Admitted, BlockCounts, ByKind, RetentionReport};
 
 use direct_writes::DirectWrites;
@@ -35,6 +37,7 @@ use layout::Layout;
 use crate::error::{Error, Result};
 use crate::group::{Group, WorkerCommands};
 use crate::lookup::LookupMemos;
+use crate::outcomes::OutcomeObserver;
 use crate::pool::{BlockPool, Event};
 use crate::request::{RequestBlocks, RequestId};
 use crate::retention::ActivePolicy;
@@ -53,6 +56,8 @@ pub struct Manager {
     pub(crate) direct_writes: DirectWrites,
     memos: LookupMemos,
     admitted: Admitted,
+    /// Classifies prompts, if their outcomes are observed.
+    pub(crate) outcomes: Option<Box<OutcomeObserver>>,
     retention: ActivePolicy,
 }
 
@@ -79,6 +84,7 @@ impl Manager {
             direct_writes: DirectWrites::default(),
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
+            outcomes: None,
             retention,
             layout,
             groups,

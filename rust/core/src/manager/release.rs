@@ -120,6 +120,9 @@ impl Manager {
     /// Removes the keys of blocks, whether in use or free.
     pub fn evict_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         self.check_ids(blocks)?;
+        if self.observes_outcomes() {
+            self.pool.remember_keys(blocks);
+        }
         self.pool.evict(blocks.iter().copied());
         Ok(())
     }

@@ -138,7 +138,7 @@ fn num_answer_tokens(args: &AllocateArgs<'_>, groups: &[Group], num_answer_block
 }
 
 /// Returns the sum of the counts for each kind of group.
-fn by_kind(groups: &[Group], counts: impl Iterator<Item = u64>) -> ByKind {
+pub(super) fn by_kind(groups: &[Group], counts: impl Iterator<Item = u64>) -> ByKind {
     let mut sums = ByKind::default();
     for (group, count) in groups.iter().zip(counts) {
         match group.is_prefix_closed {

@@ -1,5 +1,6 @@
 //! The pool itself: blocks, index, eviction, and counts of them.
 
+use super::answers::AnswerBlocks;
 use super::blocks::{Blocks, FullBlocks, KeyLayout, MAX_REFERENCES};
 use super::eviction::adaptive::{Adaptive, AdaptiveConfig};
 use super::eviction::by_hand::ByHand;
@@ -18,6 +19,8 @@ pub struct BlockPool {
     pub(crate) eviction: Eviction,
     pub(crate) index: PrefixIndex,
     observations: Option<Vec<Observation>>,
+    /// The blocks with generated tokens, if outcomes of prompts are observed.
+    pub(crate) answers: Option<Box<AnswerBlocks>>,
     null_references: Option<i32>,
     withheld: usize,
     pub(crate) by_hand: ByHand,
@@ -48,6 +51,7 @@ impl BlockPool {
             eviction,
             index: PrefixIndex::new(num_blocks, layout, with_events),
             observations: None,
+            answers: None,
             null_references: None,
             withheld: 0,
             by_hand: ByHand::default(),
@@ -75,6 +79,28 @@ impl BlockPool {
     /// Returns the observations since the last call.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         self.observations.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Starts to note what outcomes of prompts depend on: the blocks with generated tokens, and up
+    /// to `num_keys` keys that were evicted.
+    pub(crate) fn observe_outcomes(&mut self, num_keys: usize) {
+        self.index.remember_evicted(num_keys);
+        let num_blocks = self.blocks.len();
+        self.answers.get_or_insert_with(|| Box::new(AnswerBlocks::new(num_blocks)));
+    }
+
+    /// Remembers every key of blocks that are about to be evicted by id.
+    pub(crate) fn remember_keys(&mut self, blocks: &[BlockId]) {
+        blocks.iter().for_each(|&block| self.index.remember_keys(&self.blocks, block));
+    }
+
+    /// Notes that full blocks were cached for a prompt of `num_prompt_tokens` tokens.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_answers(&mut self, cached: &FullBlocks<'_>, num_prompt_tokens: usize) {
+        if let Some(answers) = &mut self.answers {
+            answers.note(cached, num_prompt_tokens);
+        }
     }
 
     pub(crate) fn note(&mut self, observation: impl FnOnce() -> Observation) {
@@ -303,6 +329,10 @@ impl BlockPool {
     pub fn insert_key(&mut self, block: BlockId, key: CacheKey, num_tokens: usize) {
         if self.index.insert(&mut self.blocks, block, key, num_tokens) {
             self.eviction.note_cached_alone(&mut self.blocks, block, &key);
+            // The ends of prompts are cached alone. They hold no generated tokens yet.
+            if let Some(answers) = &mut self.answers {
+                answers.set(block, false);
+            }
         }
     }
 
@@ -332,6 +362,9 @@ impl BlockPool {
             self.eviction.note_cached_alone(&mut self.blocks, to, &key);
         }
         self.eviction.note_moved(&mut self.blocks, from, to);
+        if let Some(answers) = &mut self.answers {
+            answers.set(to, answers.holds(from));
+        }
         // Only cached blocks go to the pinned tier.
         self.blocks.set_pinned(to, is_pinned && self.blocks.is_cached(to));
     }

@@ -14,6 +14,8 @@ mod statistics;
 mod block_pool;
 mod observation;
 
+mod answers;
+
 mod eviction;
 
 mod index;
@@ -37,7 +39,7 @@ pub use eviction::policy::EvictionPolicy;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
 pub use eviction::{EvictionHints, WithoutTail};
-pub use index::{AliasKeys, PrefixIndex, RemovalLog};
+pub use index::{AliasKeys, PrefixIndex, RemovalLog, ReuseGaps};
 pub(crate) use index::{LogPosition, PrefixCursor, TriePath};
 pub use observation::Observation;
 pub(crate) use statistics::PoolStatistics;

@@ -2,6 +2,7 @@
 //! by id.
 
 use super::aliases::AliasKeys;
+use super::evicted_keys::EvictedKeys;
 use super::removals::RemovedKey;
 use super::search::entry_has;
 use super::{Entry, HashTable, Home, PrefixIndex};
@@ -14,6 +15,18 @@ use crate::pool::event::Event;
 pub(super) struct Evictions {
     total: u64,
     by_group: Option<Vec<u64>>,
+    /// The keys that were evicted last, if they are remembered. Then evictions are also counted by
+    /// group, so that eviction checks one field only.
+    memory: Option<Box<EvictedKeys>>,
+}
+
+impl Evictions {
+    /// Forgets which keys were evicted.
+    pub(super) fn forget_keys(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.clear();
+        }
+    }
 }
 
 impl PrefixIndex {
@@ -26,7 +39,7 @@ impl PrefixIndex {
             blocks.allocate_uncached(batch, &mut cached, home);
         let cached = &cached[..num_cached];
         if self.evictions.by_group.is_some() {
-            self.count_by_group(cached);
+            self.note_evicted(cached);
         }
         self.table.prefetch(cached.iter().map(|&(_, key)| key));
         let mut next = 0;
@@ -63,6 +76,9 @@ impl PrefixIndex {
     }
 
     fn evict_one(&mut self, blocks: &mut Blocks, block: BlockId) {
+        if self.evictions.memory.is_some() {
+            self.remember_keys(blocks, block);
+        }
         blocks.set_ref_count(block, 1);
         self.remove_keys(blocks, block);
         self.evictions.total += 1;
@@ -84,8 +100,48 @@ impl PrefixIndex {
         self.evictions.by_group.get_or_insert_with(|| vec![0; num_groups]);
     }
 
+    /// Starts to remember which keys are evicted, up to `num_keys` keys.
+    pub(crate) fn remember_evicted(&mut self, num_keys: usize) {
+        self.count_evictions_by_group();
+        self.evictions.memory.get_or_insert_with(|| Box::new(EvictedKeys::new(num_keys)));
+    }
+
+    /// Returns the keys that were evicted, if they are remembered.
+    pub(crate) fn evicted_keys(&self) -> Option<&EvictedKeys> {
+        self.evictions.memory.as_deref()
+    }
+
+    /// Returns the keys that were evicted, for changes.
+    pub(crate) fn evicted_keys_mut(&mut self) -> Option<&mut EvictedKeys> {
+        self.evictions.memory.as_deref_mut()
+    }
+
+    /// Returns whether a key was evicted and is still remembered.
+    pub(crate) fn was_evicted(&mut self, key: &CacheKey) -> bool {
+        let fingerprint = self.layout.fingerprint_of(key);
+        self.evictions.memory.as_mut().is_some_and(|memory| memory.ask(fingerprint))
+    }
+
+    /// Remembers every key of a block that is about to be evicted.
     #[cold]
     #[inline(never)]
+    pub(crate) fn remember_keys(&mut self, blocks: &Blocks, block: BlockId) {
+        let fingerprint = |key| self.layout.fingerprint_of(&key);
+        let keys: Vec<_> = self.keys_of(blocks, block).map(fingerprint).collect();
+        if let Some(memory) = &mut self.evictions.memory {
+            memory.remember(keys.into_iter());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_evicted(&mut self, evicted: &[(BlockId, Home)]) {
+        self.count_by_group(evicted);
+        if let Some(memory) = &mut self.evictions.memory {
+            memory.remember(evicted.iter().map(|&(_, key)| key.fingerprint));
+        }
+    }
+
     fn count_by_group(&mut self, evicted: &[(BlockId, Home)]) {
         let Some(counts) = &mut self.evictions.by_group else { return };
         if let [all] = &mut counts[..] {

@@ -8,6 +8,7 @@ mod insert;
 mod prefix;
 mod search;
 
+mod evicted_keys;
 mod hash_cache;
 mod table;
 
@@ -23,6 +24,7 @@ mod trie;
 
 pub use aliases::AliasKeys;
 pub(crate) use cursor::PrefixCursor;
+pub use evicted_keys::ReuseGaps;
 pub(crate) use removals::LogPosition;
 pub use removals::RemovalLog;
 pub(crate) use trie::TriePath;
@@ -144,6 +146,7 @@ impl PrefixIndex {
         self.alias_keys.clear();
         self.num_cached = 0;
         self.version += 1;
+        self.evictions.forget_keys();
         self.removals.restart();
         self.events.push(|| Event::Cleared);
     }

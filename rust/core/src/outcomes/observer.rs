@@ -1,0 +1,51 @@
+//! Observes admissions and sums their outcomes.
+
+use super::classify::AdmittedPrompt;
+use super::hit_rules::HitRules;
+use super::outcome::PromptOutcomes;
+use crate::group::Group;
+use crate::pool::BlockPool;
+
+/// The outcomes of all prompts since observation started.
+#[derive(Debug)]
+pub(crate) struct OutcomeObserver {
+    rules: HitRules,
+    num_prompt_tokens: u64,
+    total: PromptOutcomes,
+}
+
+impl OutcomeObserver {
+    /// Creates an observer of a manager with these rules.
+    pub(crate) fn new(rules: HitRules) -> Self {
+        Self { rules, num_prompt_tokens: 0, total: PromptOutcomes::default() }
+    }
+
+    /// Returns the outcomes of a prompt that is admitted, and counts them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn admit(
+        &mut self,
+        prompt: &AdmittedPrompt<'_>,
+        groups: &[Group],
+        pool: &mut BlockPool,
+    ) -> PromptOutcomes {
+        let outcomes = prompt.classify(&self.rules, groups, pool);
+        self.num_prompt_tokens += prompt.num_prompt_tokens as u64;
+        self.total.add_all(&outcomes);
+        outcomes
+    }
+
+    /// Returns the outcomes of all prompts.
+    pub(crate) fn total(&self) -> &PromptOutcomes {
+        &self.total
+    }
+
+    /// Checks that the outcomes sum to the prompts. The error says what is wrong.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (counted, expected) = (self.total.num_tokens(), self.num_prompt_tokens);
+        match counted == expected {
+            true => Ok(()),
+            false => Err(format!("outcomes of {counted} tokens for {expected} prompt tokens")),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Finds out how much of a prompt was computed before.
+
+use super::hit_rules::{HitRules, SpecRules};
+use crate::block::{CacheKey, GroupId};
+use crate::pool::BlockPool;
+use crate::request::HashSource;
+
+/// The number of unknown blocks in a row after which the rest of a prompt counts as unknown. The
+/// memory can have forgotten some blocks of a chain and still remember later ones.
+pub const MAX_GAP: usize = 8;
+
+/// The keys of a prompt: which are cached, and which are remembered as evicted.
+pub(super) struct PromptKeys<'a> {
+    pub(super) pool: &'a mut BlockPool,
+    pub(super) hashes: &'a dyn HashSource,
+    pub(super) hash_block_size: usize,
+    /// The number of tokens in full hash blocks of the prompt.
+    pub(super) num_hashed: usize,
+}
+
+/// The part of a prompt that was computed before, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The longest prefix of which some key is known.
+    pub(super) num_tokens: usize,
+    /// The length with which a look-up starts in the other groups, because all blocks of full
+    /// attention are cached; `None` if no group needs the whole prefix.
+    pub(super) present: Option<usize>,
+}
+
+impl PromptKeys<'_> {
+    /// Returns whether a group has a prefix of this many tokens.
+    pub(super) fn is_cached(&self, group: GroupId, num_tokens: usize) -> bool {
+        self.key(group, num_tokens).is_some_and(|key| self.pool.find(&key).is_some())
+    }
+
+    /// Returns whether a group has a prefix of this many tokens, or had it and it was evicted.
+    pub(super) fn is_known(&mut self, group: GroupId, num_tokens: usize) -> bool {
+        let Some(key) = self.key(group, num_tokens) else { return false };
+        self.pool.find(&key).is_some() || self.pool.index_mut().was_evicted(&key)
+    }
+
+    fn key(&self, group: GroupId, num_tokens: usize) -> Option<CacheKey> {
+        let is_hashed = num_tokens.is_multiple_of(self.hash_block_size);
+        let index = (num_tokens / self.hash_block_size).checked_sub(1).filter(|_| is_hashed)?;
+        if index >= self.hashes.len() {
+            return None;
+        }
+        // A hash that cannot be read belongs to no key.
+        Some(CacheKey { hash: self.hashes.get(index).ok()?, group })
+    }
+
+    /// Returns the part of the prompt that was computed before. The first `hit` tokens were hit, and
+    /// a hit is at most `max_length` tokens long.
+    pub(super) fn seen(&mut self, rules: &HitRules, hit: usize, max_length: usize) -> Seen {
+        if !rules.has_full() {
+            return Seen { num_tokens: self.last_known(rules, hit), present: None };
+        }
+        let (mut num_tokens, mut present) = (hit, usize::MAX);
+        for spec in rules.specs.iter().filter(|spec| spec.is_full()) {
+            let (cached, known) = self.full_prefix(rules, spec, hit);
+            num_tokens = num_tokens.max(known);
+            present = present.min(rules.end_in(spec, cached, max_length));
+        }
+        Seen { num_tokens, present: Some(present) }
+    }
+
+    /// Returns how many tokens are cached in all groups of a spec, and how many are known in any
+    /// group.
+    fn full_prefix(&mut self, rules: &HitRules, spec: &SpecRules, hit: usize) -> (usize, usize) {
+        let first = hit / spec.block_size;
+        let (mut cached, mut known) = (first, first);
+        for block in first..self.num_hashed / spec.block_size {
+            let end = (block + 1) * spec.block_size;
+            let is_cached = spec.groups.iter().all(|&group| self.is_cached(group, end));
+            if is_cached && cached == block {
+                cached = block + 1;
+            }
+            if is_cached || self.is_known_in(spec, end) || self.is_known_in_any(rules, end) {
+                known = block + 1;
+            } else if block - known >= MAX_GAP {
+                break;
+            }
+        }
+        let (mut cached, mut known) = (cached * spec.block_size, known * spec.block_size);
+        let inside = |start: usize, step| (start + step..start + spec.block_size).step_by(step);
+        if spec.unit < spec.block_size {
+            let in_all = |&end: &usize| spec.groups.iter().all(|&group| self.is_cached(group, end));
+            cached = inside(cached, spec.unit).rev().find(in_all).unwrap_or(cached);
+        }
+        let in_any = |&end: &usize| self.is_known_in_any(rules, end);
+        known = inside(known, rules.hash_block_size).rev().find(in_any).unwrap_or(known);
+        (cached, known)
+    }
+
+    /// Returns whether any group of a spec has or had a prefix. All of its groups are asked, so that
+    /// each evicted key counts as asked for.
+    fn is_known_in(&mut self, spec: &SpecRules, end: usize) -> bool {
+        spec.groups.iter().filter(|&&group| self.is_known(group, end)).count() > 0
+    }
+
+    /// Returns the longest prefix, of more than `hit` tokens, that any group has or had; `hit` if
+    /// there is none.
+    fn last_known(&mut self, rules: &HitRules, hit: usize) -> usize {
+        let size = self.hash_block_size;
+        let ends = (1..=self.num_hashed / size).rev().map(|n| n * size);
+        let mut ends = ends.take_while(|&end| end > hit);
+        ends.find(|&end| self.is_known_in_any(rules, end)).unwrap_or(hit)
+    }
+
+    fn is_known_in_any(&mut self, rules: &HitRules, end: usize) -> bool {
+        let specs = rules.specs.iter().filter(|spec| spec.can_cache(end));
+        specs.flat_map(|spec| &spec.groups).any(|&group| self.is_known(group, end))
+    }
+}
