@@ -19,8 +19,8 @@ mod _core {
 
     #[pymodule_export]
     use super::ffi::{
-        GroupDeclaration, PyBlockCopy, PyConfig, PyGroupSpec, PyPolicy, PyRetentionReport,
-        group_kinds, older_rules,
+        GroupDeclaration, PyBlockCopy, PyConfig, PyGroupSpec, PyOutcomeReport, PyPolicy,
+        PyRetentionReport, group_kinds, older_rules,
     };
     #[pymodule_export]
     use super::offload::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};

@@ -61,10 +61,11 @@ impl AdmittedPrompt<'_> {
         let num_prompt_tokens = self.num_prompt_tokens;
         let max_length = self.num_tokens.saturating_sub(1);
         let hash_block_size = rules.hash_block_size;
+        let num_local = self.num_local.min(hit);
         let num_hashes = self.hashes.len().min(num_prompt_tokens / hash_block_size);
         let num_hashed = num_hashes * hash_block_size;
         let mut keys = PromptKeys { pool, hashes: self.hashes, hash_block_size, num_hashed };
-        let seen = keys.seen(rules, hit, max_length);
+        let seen = keys.seen(rules, (num_local, hit), max_length);
         let longest = rules.longest(seen.num_tokens, max_length);
         let last_end = rules.last_end(longest).clamp(hit, num_prompt_tokens);
         let Losses { evicted_full, evicted_tail, never_cached } =

@@ -50,15 +50,21 @@ impl PromptKeys<'_> {
         Some(CacheKey { hash: self.hashes.get(index).ok()?, group })
     }
 
-    /// Returns the part of the prompt that was computed before. The first `hit` tokens were hit, and
-    /// a hit is at most `max_length` tokens long.
-    pub(super) fn seen(&mut self, rules: &HitRules, hit: usize, max_length: usize) -> Seen {
+    /// Returns the part of the prompt that was computed before. The first `local` tokens were
+    /// hit. With the tokens of a connector, these are `hit` tokens. A hit is at most `max_length`
+    /// tokens long.
+    pub(super) fn seen(
+        &mut self,
+        rules: &HitRules,
+        (local, hit): (usize, usize),
+        max_length: usize,
+    ) -> Seen {
         if !rules.has_full() {
             return Seen { num_tokens: self.last_known(rules, hit), present: None };
         }
         let (mut num_tokens, mut present) = (hit, usize::MAX);
         for spec in rules.specs.iter().filter(|spec| spec.is_full()) {
-            let (cached, known) = self.full_prefix(rules, spec, hit);
+            let (cached, known) = self.full_prefix(rules, spec, (local, hit));
             num_tokens = num_tokens.max(known);
             present = present.min(rules.end_in(spec, cached, max_length));
         }
@@ -67,20 +73,26 @@ impl PromptKeys<'_> {
 
     /// Returns how many tokens are cached in all groups of a spec, and how many are known in any
     /// group.
-    fn full_prefix(&mut self, rules: &HitRules, spec: &SpecRules, hit: usize) -> (usize, usize) {
-        let first = hit / spec.block_size;
-        let (mut cached, mut known) = (first, first);
-        for block in first..self.num_hashed / spec.block_size {
-            let end = (block + 1) * spec.block_size;
-            let is_cached = spec.groups.iter().all(|&group| self.is_cached(group, end));
-            if is_cached && cached == block {
-                cached = block + 1;
-            }
-            if is_cached || self.is_known_in(spec, end) || self.is_known_in_any(rules, end) {
+    fn full_prefix(
+        &mut self,
+        rules: &HitRules,
+        spec: &SpecRules,
+        (local, hit): (usize, usize),
+    ) -> (usize, usize) {
+        let num_blocks = self.num_hashed / spec.block_size;
+        let end = |block: usize| (block + 1) * spec.block_size;
+        let is_cached =
+            |&block: &usize| spec.groups.iter().all(|&group| self.is_cached(group, end(block)));
+        // Cached blocks after a gap serve no hit, even if a connector fills the gap.
+        let cached = local / spec.block_size;
+        let cached = cached + (cached..num_blocks).take_while(is_cached).count();
+        let mut known = cached.max(hit / spec.block_size);
+        let mut block = known;
+        while block < num_blocks && block - known <= MAX_GAP {
+            if self.is_known_in(spec, end(block)) || self.is_known_in_any(rules, end(block)) {
                 known = block + 1;
-            } else if block - known >= MAX_GAP {
-                break;
             }
+            block += 1;
         }
         let (mut cached, mut known) = (cached * spec.block_size, known * spec.block_size);
         let inside = |start: usize, step| (start + step..start + spec.block_size).step_by(step);

@@ -106,7 +106,8 @@ impl World {
 
     pub fn make(&mut self, call: Call) {
         self.manager.set_outcome_time(self.next_id as f64 / 4.0);
-        let written = self.written_by(call);
+        let request = self.continued_by(call);
+        let before = self.places(request);
         match call {
             Call::Admit { .. } => self.admit(call),
             Call::Step { which, chunk } => self.step(which, chunk),
@@ -120,18 +121,29 @@ impl World {
             Call::Reset => self.reset(),
         }
         self.take_copies();
-        self.note(&written);
+        // The call can have written to the blocks that the request kept.
+        let kept = self.places(request);
+        self.note(&before.intersection(&kept).map(|&(_, _, block)| block).collect());
     }
 
-    /// Returns the blocks to which a call can write.
-    fn written_by(&self, call: Call) -> HashSet<BlockId> {
-        let (Call::Step { which, .. }, true) = (call, self.oracle.is_some()) else {
-            return HashSet::new();
-        };
-        let request = self.index(which).map(|i| self.running[i].id);
+    /// Returns the request that a call continues.
+    fn continued_by(&self, call: Call) -> Option<u64> {
+        match call {
+            Call::Step { which, .. } => self.index(which).map(|i| self.running[i].id),
+            _ => None,
+        }
+    }
+
+    /// Returns the blocks of a request, with their groups and positions.
+    fn places(&self, request: Option<u64>) -> HashSet<(usize, usize, BlockId)> {
+        let request = request.filter(|_| self.oracle.is_some());
         let held = request.and_then(|id| self.manager.blocks_of(id).ok());
-        let groups = held.iter().flat_map(|held| &held.groups);
-        groups.flat_map(|group| group.blocks.iter()).collect()
+        let groups = held.iter().flat_map(|held| held.groups.iter().enumerate());
+        groups
+            .flat_map(|(i, group)| {
+                group.blocks.iter().enumerate().map(move |(j, block)| (i, j, block))
+            })
+            .collect()
     }
 
     fn both(&mut self, call: impl Fn(&mut Manager)) {

@@ -7,6 +7,7 @@ mod config;
 mod copies;
 mod groups;
 mod named_rules;
+mod outcomes;
 mod retention;
 mod shared_methods;
 
@@ -44,6 +45,9 @@ pub(crate) use hashes::{
 };
 pub(crate) use named_rules::{NamedRules, older_rules};
 pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size};
+pub(crate) use outcomes::{
+    NamedOutcomes, Observed, OutcomeLog, PyOutcomeReport, allocate, update_outcome_time,
+};
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports, panic_midway};
 pub(crate) use pickling::{NewArgs, Reduced, new_args, reduced, restored};

@@ -9,6 +9,7 @@ use pyo3::types::PyList;
 use kvoxide_core::{BlockId, Manager, RequestId, Result};
 
 use super::guarded_cell::{CheckedState, GuardedCell};
+use super::outcomes::OutcomeLog;
 
 /// State that has a core.
 pub(crate) trait WithCore: CheckedState {
@@ -23,6 +24,9 @@ pub(crate) trait WithCore: CheckedState {
         py: Python<'_>,
         call: impl FnOnce(&mut Manager) -> Result<T>,
     ) -> PyResult<T>;
+    /// Returns the time for outcomes of prompts, in seconds.
+    fn seconds(&self, py: Python<'_>) -> PyResult<f64>;
+    fn outcome_log(&mut self) -> &mut OutcomeLog;
     /// Returns the names of the requests that the manager knows.
     fn names(&self) -> impl Iterator<Item = (&str, RequestId)>;
     /// Checks every invariant. The error says what is broken.

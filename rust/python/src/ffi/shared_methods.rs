@@ -75,9 +75,35 @@ macro_rules! manager_methods {
 
             fn new_step_starts(&self, py: Python<'_>) -> PyResult<()> {
                 self.$owner.cell().change(py, "new_step_starts", |state| {
+                    crate::ffi::update_outcome_time(state, py)?;
                     state.core_mut().new_step_starts();
                     Ok(())
                 })
+            }
+
+            #[pyo3(signature = (*, per_request=false))]
+            fn observe_outcomes(&self, py: Python<'_>, per_request: bool) -> PyResult<()> {
+                self.$owner.cell().change(py, "observe_outcomes", |state| {
+                    let seconds = state.seconds(py)?;
+                    state.core_mut().observe_outcomes().into_py(py)?;
+                    state.core_mut().set_outcome_time(seconds);
+                    if per_request {
+                        state.outcome_log().keep();
+                    }
+                    Ok(())
+                })
+            }
+
+            /// Returns the outcomes since observation started; `None` if they are not observed.
+            fn outcome_report(&self, py: Python<'_>) -> PyResult<Option<PyOutcomeReport>> {
+                self.$owner.cell().ask(py, PyOutcomeReport::of)
+            }
+
+            /// Returns the outcomes of the prompts that were admitted since the last call.
+            fn take_outcomes(&self, py: Python<'_>) -> PyResult<Vec<NamedOutcomes>> {
+                self.$owner
+                    .cell()
+                    .change(py, "take_outcomes", |state| state.outcome_log().take().into_py(py))
             }
 
             /// Returns the report of adaptive retention; `None` under another policy.

@@ -12,7 +12,9 @@ use super::clock::Clock;
 use super::events::PendingEvent;
 use super::request::PyRequest;
 use super::stats::PrefixCacheStats;
-use crate::ffi::{CheckedState, GuardedCell, IntoPyResult, WithCore, mixed_digest, to_py};
+use crate::ffi::{
+    CheckedState, GuardedCell, IntoPyResult, OutcomeLog, WithCore, mixed_digest, to_py,
+};
 
 /// The cell that a manager, its pool and every view of its blocks share.
 pub(super) type StateCell = GuardedCell<State>;
@@ -28,6 +30,8 @@ pub(crate) struct State {
     /// The retention that requests with blocks asked for.
     pub(super) priorities: HashMap<RequestId, RetentionPriority>,
     pub(super) clock: Clock,
+    /// The outcomes of the latest prompts.
+    pub(super) outcomes: OutcomeLog,
 }
 
 impl CheckedState for State {}
@@ -53,6 +57,14 @@ impl WithCore for State {
         call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
     ) -> PyResult<T> {
         self.change(py, None, call)
+    }
+
+    fn seconds(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.clock.now(py)? as f64 / 1000.0)
+    }
+
+    fn outcome_log(&mut self) -> &mut OutcomeLog {
+        &mut self.outcomes
     }
 
     fn names(&self) -> impl Iterator<Item = (&str, RequestId)> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use pyo3::exceptions::PyAssertionError;
 use pyo3::intern;
@@ -15,7 +16,9 @@ use super::errors::IntoVllmResult;
 use super::priorities::PriorityReader;
 use super::request::RequestCache;
 use super::synced::Synced;
-use crate::ffi::{CheckedState, WithCore, block_error, copied_tables, mixed_digest, unpacked_key};
+use crate::ffi::{
+    CheckedState, OutcomeLog, WithCore, block_error, copied_tables, mixed_digest, unpacked_key,
+};
 
 type RequestCaches = hashbrown::HashMap<String, RequestCache, foldhash::fast::RandomState>;
 
@@ -54,6 +57,10 @@ pub(crate) struct VllmState {
     pub(super) changes: Arc<Changes>,
     /// `None` until Python asks for a list or dictionary that has to be kept up to date.
     pub(super) synced: Option<Box<Synced>>,
+    /// The outcomes of the latest prompts.
+    pub(super) outcomes: OutcomeLog,
+    /// The origin of the times of evictions.
+    pub(super) start: Instant,
 }
 
 impl CheckedState for VllmState {
@@ -93,6 +100,14 @@ impl WithCore for VllmState {
         call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
     ) -> PyResult<T> {
         call(&mut self.core).into_vllm(py)
+    }
+
+    fn seconds(&self, _py: Python<'_>) -> PyResult<f64> {
+        Ok(self.start.elapsed().as_secs_f64())
+    }
+
+    fn outcome_log(&mut self) -> &mut OutcomeLog {
+        &mut self.outcomes
     }
 
     fn names(&self) -> impl Iterator<Item = (&str, RequestId)> {
@@ -135,6 +150,8 @@ impl VllmState {
             num_calls: 0,
             changes: Arc::default(),
             synced: None,
+            outcomes: OutcomeLog::default(),
+            start: Instant::now(),
         }
     }
 

@@ -9,8 +9,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
 use crate::ffi::{
-    BlockLists, GuardedCell, IntoPyResult, Owner, PyBlockCopy, PyConfig, PyPolicy,
-    PyRetentionReport, WithCore, manager_methods, optional_size, size,
+    BlockLists, GuardedCell, IntoPyResult, NamedOutcomes, OutcomeLog, Owner, PyBlockCopy, PyConfig,
+    PyOutcomeReport, PyPolicy, PyRetentionReport, WithCore, manager_methods, optional_size, size,
 };
 use crate::standalone::blocks::PyBlocks;
 use crate::standalone::clock::Clock;
@@ -95,6 +95,7 @@ impl PyManager {
             events: Vec::new(),
             priorities: HashMap::new(),
             clock: Clock::new(clock),
+            outcomes: OutcomeLog::default(),
         };
         Ok(Self { cell: Arc::new(GuardedCell::new(state)), config: kv_cache_config })
     }

@@ -3,10 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, SlotDemand};
+use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, ObservedRequest, SlotDemand};
 
 use super::construction::PyManager;
-use crate::ffi::{BlockLists, IntoPyResult, Owner, count, request_error};
+use crate::ffi::{
+    self, BlockLists, IntoPyResult, Owner, count, request_error, update_outcome_time,
+};
 use crate::standalone::blocks::PyBlocks;
 use crate::standalone::request::PyRequest;
 use crate::standalone::state::State;
@@ -258,9 +260,19 @@ fn allocate(
         state.core.check_takes_priorities().into_py(py)?;
     }
     state.update_time(py, priority)?;
-    let allocate = |core: &mut Manager| core.allocate_slots(&view, args);
-    let new =
+    let reads_cache = !request.skip_reading_prefix_cache;
+    let is_first = request.num_preemptions == 0 && !state.core.knows(request.id);
+    let observed = ObservedRequest { hashes: &view.hashes, reads_cache };
+    let observed = Some(observed).filter(|_| is_first && state.core.observes_outcomes());
+    if observed.is_some() {
+        update_outcome_time(state, py)?;
+    }
+    let allocate = |core: &mut Manager| ffi::allocate(core, &view, args, observed);
+    let (new, outcomes) =
         state.change(py, Some(request), |core| core.with_priority(priority.as_ref(), allocate))?;
+    if let Some(outcomes) = outcomes {
+        state.outcomes.add(&request.request_id, &outcomes);
+    }
     state.set_hash_len_once(request);
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);

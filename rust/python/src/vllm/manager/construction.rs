@@ -9,8 +9,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use kvoxide_core::{GroupBlocks, Manager, ManagerConfig};
 
 use crate::ffi::{
-    BlockLists, IntoPyResult, NamedRules, Owner, PyBlockCopy, PyConfig, PyPolicy,
-    PyRetentionReport, WithCore, manager_methods,
+    BlockLists, IntoPyResult, NamedOutcomes, NamedRules, Owner, PyBlockCopy, PyConfig,
+    PyOutcomeReport, PyPolicy, PyRetentionReport, WithCore, manager_methods,
 };
 use crate::vllm::attributes::{ListLength, Requests};
 use crate::vllm::blocks::VllmBlocks;

@@ -2,12 +2,14 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBool, PyList, PyTuple};
+use pyo3::types::{IntoPyDict, PyBool, PyList, PyString, PyTuple};
 
-use kvoxide_core::{AllocateArgs, Error, GroupBlocks, HashSource, Manager, PrefixHit};
+use kvoxide_core::{
+    AllocateArgs, Error, GroupBlocks, HashSource, Manager, ObservedRequest, PrefixHit, RequestView,
+};
 
 use super::construction::VllmManager;
-use crate::ffi::{BlockLists, Owner};
+use crate::ffi::{BlockLists, Observed, Owner, allocate};
 use crate::vllm::attributes::Reader;
 use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
 use crate::vllm::call_times::TimedCall;
@@ -127,11 +129,21 @@ impl VllmManager {
             }
             let request = state.reading.reader(request)?;
             let snapshot = RequestSnapshot::read(&request, &self.waiting_states)?;
-            let new = state.with_request(&request, |core, known, hash_len| {
+            let start = state.start;
+            let (new, outcomes) = state.with_request(&request, |core, known, hash_len| {
                 let num_hashes = core.num_hashes_needed(args.num_final(&known.view(&snapshot)));
                 update(known, core, &request, hash_len, &snapshot, (hit_blocks, num_hashes))?;
-                core.allocate_slots(&known.view(&snapshot), &args).into_vllm(py)
+                let view = known.view(&snapshot);
+                if core.observes_outcomes() && !core.knows(known.id) {
+                    core.set_outcome_time(start.elapsed().as_secs_f64());
+                    return admit(core, &view, &args, &request, *hash_len);
+                }
+                Ok((core.allocate_slots(&view, &args).into_vllm(py)?, None))
             })?;
+            if let Some(outcomes) = outcomes {
+                let name = request.get(intern!(py, "request_id"))?;
+                state.outcomes.add(name.cast::<PyString>()?.to_str()?, &outcomes);
+            }
             let made = match new {
                 None => return Ok(None),
                 Some(new) if new.iter().all(Vec::is_empty) => self.no_blocks(py, new.len()),
@@ -268,6 +280,31 @@ fn look_up(
     }
     *hash_len = hashes.hash_len();
     Ok(hit)
+}
+
+/// Allocates the first slots of a request. Observes the outcomes of its prompt, unless it was
+/// preempted.
+#[cold]
+fn admit(
+    core: &mut Manager,
+    view: &RequestView<'_>,
+    args: &AllocateArgs<'_>,
+    request: &Reader<'_, '_>,
+    hash_len: Option<usize>,
+) -> PyResult<Observed> {
+    let py = request.py();
+    let is_truthy = |name| -> PyResult<bool> {
+        let value = request.request.getattr_opt(name)?;
+        value.map_or(Ok(false), |value| value.is_truthy())
+    };
+    if is_truthy(intern!(py, "num_preemptions"))? {
+        return allocate(core, view, args, None).into_vllm(py);
+    }
+    let reads_cache = !is_truthy(intern!(py, "skip_reading_prefix_cache"))?;
+    let list = hashes_of(request)?;
+    let hashes = PyHashes::of(request, &list, hash_len)?;
+    let observed = ObservedRequest { hashes: &hashes, reads_cache };
+    allocate(core, view, args, Some(observed)).into_vllm(py)
 }
 
 fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
