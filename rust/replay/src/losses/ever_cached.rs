@@ -4,7 +4,6 @@ use kvoxide_core::group::Group;
 use kvoxide_core::{CacheKey, GroupId, Manager, NULL_BLOCK, RequestBlocks, RequestView};
 
 use super::prefix_set::{Path, PrefixSet};
-use super::tail_rule::TailRule;
 
 /// The prefixes that were ever cached in the groups with prefix caching.
 #[derive(Debug)]
@@ -21,7 +20,6 @@ pub struct EverCached {
 pub struct FullGroup {
     /// The group.
     pub id: GroupId,
-    block_size: usize,
     /// The cached prefixes that end inside a block.
     inside: PrefixSet,
 }
@@ -31,7 +29,7 @@ pub struct FullGroup {
 struct TailGroup {
     id: GroupId,
     block_size: usize,
-    rule: TailRule,
+    is_state: bool,
     /// The prefixes that end with a cached block or state.
     cached: PrefixSet,
 }
@@ -42,20 +40,16 @@ impl EverCached {
         let hash_block_size = manager.hash_block_size();
         let cacheable = || manager.groups().iter().filter(|group| group.is_cacheable);
         let is_full = |group: &&Group| group.is_prefix_closed;
-        let full = |group: &Group| FullGroup {
+        let full =
+            |group: &Group| FullGroup { id: group.id, inside: PrefixSet::new(hash_block_size) };
+        let tail = |group: &Group| TailGroup {
             id: group.id,
             block_size: group.block_size,
-            inside: PrefixSet::new(hash_block_size),
-        };
-        let tail = |group: &Group| {
-            let rule = TailRule::of(group);
-            let unit = if rule == TailRule::State { hash_block_size } else { group.block_size };
-            TailGroup {
-                id: group.id,
-                block_size: group.block_size,
-                rule,
-                cached: PrefixSet::new(unit),
-            }
+            is_state: group.is_state,
+            cached: PrefixSet::new(match group.is_state {
+                true => hash_block_size,
+                false => group.block_size,
+            }),
         };
         Self {
             full: cacheable().filter(is_full).map(full).collect(),
@@ -103,25 +97,18 @@ impl EverCached {
         for full in self.full.iter_mut().filter(|full| is_found(full.id)) {
             full.inside.insert(path, prompt_end);
         }
-        let states = self.tails.iter_mut().filter(|tail| tail.rule == TailRule::State);
+        let states = self.tails.iter_mut().filter(|tail| tail.is_state);
         for state in states.filter(|state| is_found(state.id)) {
             state.cached.insert(path, prompt_end);
         }
     }
 
-    /// Returns whether the first `num_tokens` computed tokens were ever cached in the groups that
-    /// need a whole prefix.
-    pub fn has_full(&self, path: &Path<'_>, num_tokens: usize) -> bool {
-        self.full.iter().all(|full| {
-            num_tokens.is_multiple_of(full.block_size) || full.inside.contains(path, num_tokens)
-        })
-    }
-
-    /// Returns whether every tail that a hit of `num_tokens` tokens needs was ever cached.
-    pub fn has_tails(&self, path: &Path<'_>, num_tokens: usize) -> bool {
-        self.tails
-            .iter()
-            .all(|tail| tail.rule.was_cached(&tail.cached, path, tail.block_size, num_tokens))
+    /// Returns whether a group ever had a prefix that ends with a cached block or state, or inside a
+    /// block of full attention.
+    pub fn was_cached(&self, path: &Path<'_>, group: GroupId, num_tokens: usize) -> bool {
+        let full = self.full.iter().find(|full| full.id == group).map(|full| &full.inside);
+        let tail = || self.tails.iter().find(|tail| tail.id == group).map(|tail| &tail.cached);
+        full.or_else(tail).is_some_and(|cached| cached.contains(path, num_tokens))
     }
 }
 
@@ -135,7 +122,7 @@ impl TailGroup {
     ) {
         let states = manager.pool().blocks();
         let table = &held.groups[usize::from(self.id)].blocks;
-        if self.rule == TailRule::State {
+        if self.is_state {
             let cached = table.ids().iter().filter_map(|&state| states.hash_num_tokens(state));
             cached.for_each(|num_tokens| self.cached.insert(path, num_tokens));
             return;

@@ -6,36 +6,16 @@
 
 mod ever_cached;
 mod prefix_set;
-mod tail_rule;
 
-use serde::{Deserialize, Serialize};
-
+use kvoxide_core::outcomes::{HitRules, losses};
 use kvoxide_core::{Error, Manager, PrefixHit, RequestView};
+
+pub use kvoxide_core::outcomes::Losses;
 
 use crate::radix_tree::RadixTree;
 use crate::trace::Trace;
 use ever_cached::{EverCached, FullGroup};
 use prefix_set::Path;
-
-/// Prompt tokens that had been computed before and were not hit, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Losses {
-    /// The number of tokens in evicted blocks of full attention, or after such a block.
-    pub evicted_full: usize,
-    /// The number of tokens whose full-attention blocks are cached, but whose tail was cached and
-    /// then evicted.
-    pub evicted_tail: usize,
-    /// The number of tokens that no hit could have reached, because no tail after them was ever
-    /// cached.
-    pub never_cached: usize,
-}
-
-impl Losses {
-    /// Returns the sum of all reasons.
-    pub fn num_tokens(&self) -> usize {
-        self.evicted_full + self.evicted_tail + self.never_cached
-    }
-}
 
 /// Records which tokens of a trace were computed and cached so far.
 #[derive(Debug)]
@@ -47,6 +27,7 @@ pub(crate) struct Ledger {
     cached: EverCached,
     /// Whether one look-up covers all groups of full attention.
     is_full_one: bool,
+    rules: HitRules,
     alignment: usize,
     /// Whether prefixes are cached at all.
     enable_caching: bool,
@@ -64,6 +45,7 @@ impl Ledger {
             prompts,
             is_full_one: specs().zip(specs().skip(1)).all(|(a, b)| a.is_looked_up_with(b)),
             cached,
+            rules: manager.hit_rules(),
             alignment: manager.hit_alignment(),
             enable_caching: manager.config().enable_caching,
         }
@@ -122,28 +104,17 @@ impl Ledger {
         let computed = path.nodes().map(|(node, _)| self.computed[node]).max().unwrap_or(0);
         // The last token is always computed, and unknown tokens are new.
         let num_known = self.prompts.num_known(request.id as usize);
-        let computed = computed.min(num_known).min(request.num_prompt_tokens - 1);
-        let computed = computed / self.alignment * self.alignment;
-        if computed <= hit_length {
-            return Losses::default();
-        }
+        let computed = computed.min(num_known);
+        let max_length = request.num_prompt_tokens - 1;
         if !self.enable_caching {
-            return Losses { never_cached: computed - hit_length, ..Losses::default() };
+            let computed = computed.min(max_length) / self.alignment * self.alignment;
+            let never_cached = computed.saturating_sub(hit_length);
+            return Losses { never_cached, ..Losses::default() };
         }
-        let furthest = |most: usize, is_cached: &dyn Fn(usize) -> bool| {
-            let mut ends = (hit_length + 1..=most).rev().step_by(self.alignment);
-            ends.find(|&end| is_cached(end)).unwrap_or(hit_length)
-        };
-        let cached_full = furthest(computed, &|end| self.cached.has_full(&path, end));
-        let present_full = match self.cached.full.is_empty() {
-            true => cached_full,
-            false => full_length.min(cached_full),
-        };
-        let cached_tail = furthest(present_full, &|end| self.cached.has_tails(&path, end));
-        Losses {
-            evicted_full: cached_full - present_full,
-            evicted_tail: cached_tail - hit_length,
-            never_cached: present_full - cached_tail + computed - cached_full,
-        }
+        let longest = self.rules.longest(computed, max_length);
+        let present = self.rules.has_full().then_some(full_length);
+        losses(&self.rules, hit_length, longest, present, |group, num_tokens| {
+            self.cached.was_cached(&path, group, num_tokens)
+        })
     }
 }
