@@ -603,6 +603,47 @@ class BlockPool(_BlockPool[KVCacheBlock]):
     def evict_blocks(self, block_ids: Iterable[int]) -> None: ...
     def take_events(self) -> list[KVCacheEvent]: ...
 
+@final
+class OutcomeReport:
+    """What became of prompt tokens since :meth:`KVCacheManager.observe_outcomes`, and why.
+
+    A request counts once, when it is first admitted. All numbers only grow.
+    """
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Prompt tokens by outcome. They sum to the tokens of all admitted prompts. All names are
+        always present:
+
+        - ``hit_gpu``: hit in a block without generated tokens.
+        - ``hit_host``: brought by a connector.
+        - ``hit_answer``: hit in a block with generated tokens of an earlier request.
+        - ``first_time``: not computed before, as far as the manager remembers.
+        - ``below_block``: computed before, but no hit of this prompt can end after them.
+        - ``evicted_full``: the full attention was cached and evicted.
+        - ``evicted_tail``: the full attention is cached, but the window or state of a hit was
+          evicted.
+        - ``never_cached``: computed before, but no window or state of a later hit was ever cached.
+        - ``other_salt_or_adapter``: computed under another salt or adapter. Always 0 for now.
+        - ``not_cacheable``: had to be computed. Caching is off, the request skips reading it, it is
+          the last token, or the caller took a shorter hit.
+        """
+    @property
+    def evictions(self) -> dict[str, int]:
+        """Cached blocks that were evicted: ``full`` for groups that need the whole prefix, ``tail``
+        for windows, chunks and states."""
+    @property
+    def reuse_gap_bounds(self) -> list[float]:
+        """Upper bounds of the intervals of :attr:`reuse_gap_counts`, seconds: 1, 2, 4 and so on."""
+    @property
+    def reuse_gap_counts(self) -> list[int]:
+        """How many evicted keys were asked for again after each time, one interval more than
+        bounds. Each eviction counts once, at the first admission that asks for its key."""
+    @property
+    def reuse_gap_sum(self) -> float:
+        """Sum of these times, seconds."""
+    def __eq__(self, other: object, /) -> bool: ...
+
 class _Manager(Generic[_Request, _Block, _Blocks]):
     """Methods that the manager shares with the engine of :mod:`kvoxide.vllm`."""
 
@@ -665,6 +706,17 @@ class _Manager(Generic[_Request, _Block, _Blocks]):
     def retention_report(self) -> RetentionReport | None:
         """Return the decisions of adaptive retention, or None with another policy. The call takes a
         few nanoseconds per block of the pool."""
+    def observe_outcomes(self, *, per_request: bool = False) -> None:
+        """Start to count the tokens of each prompt by outcome. Call it before the first request;
+        later, the call raises :class:`RequestError`. ``per_request`` also keeps the outcomes of
+        each request for :meth:`take_outcomes`. The manager then uses 4.2 bytes more per block."""
+    def outcome_report(self) -> OutcomeReport | None:
+        """Return the outcomes since :meth:`observe_outcomes`, or None without that call."""
+    def take_outcomes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Return the requests that were admitted since the last call: the id of each, and the
+        tokens of its prompt by outcome, in the order of :attr:`OutcomeReport.outcomes`. At most
+        4,096 requests are kept; the oldest ones are dropped. Raise :class:`RequestError` without
+        ``observe_outcomes(per_request=True)``."""
     def new_step_starts(self) -> None:
         """Mark the start of a scheduling step. States that were cached in the step before exist
         from now on."""
@@ -684,7 +736,8 @@ class KVCacheManager(_Manager[Request, KVCacheBlock, KVCacheBlocks]):
     ``max_in_flight_tokens`` (tokens scheduled but not settled) defaults to ``max_model_len``.
     ``watermark`` is the share of the pool that stays free when a waiting request is admitted while
     others run. ``clock`` returns seconds and never goes back. It is called only if a request has a
-    :class:`Retention` with a ``ttl``. The default is the machine's monotonic clock.
+    :class:`Retention` with a ``ttl``, or if outcomes are observed. The default is the machine's
+    monotonic clock.
 
     If a method gets bad input, it raises and leaves the manager unchanged.
     """

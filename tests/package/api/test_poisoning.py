@@ -20,6 +20,7 @@ class World:
 
     def __init__(self) -> None:
         self.manager: Any = make_manager(full(4), window(4, 8), log_stats=True)
+        self.manager.observe_outcomes(per_request=True)
         self.running = make_request(self.manager, "running", range(30))
         admit(self.manager, self.running)
         self.new = make_request(self.manager, "new", range(40))
@@ -44,6 +45,9 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "reset": lambda w: w.manager.reset_prefix_cache(),
     "step": lambda w: w.manager.new_step_starts(),
     "retention": lambda w: w.manager.retention_report(),
+    "observe": lambda w: w.manager.observe_outcomes(),
+    "outcomes": lambda w: w.manager.outcome_report(),
+    "take outcomes": lambda w: w.manager.take_outcomes(),
     "copies": lambda w: w.manager.take_kv_cache_block_copies(),
     "states": lambda w: w.manager.take_boundary_state_offloads(),
     "tails": lambda w: w.manager.finalize_partial_tail_offloads(w.running),
