@@ -605,7 +605,8 @@ class BlockPool(_BlockPool[KVCacheBlock]):
 
 @final
 class OutcomeReport:
-    """What became of prompt tokens since :meth:`KVCacheManager.observe_outcomes`, and why.
+    """Prompt tokens by the reason why they were hit or not, since
+    :meth:`KVCacheManager.observe_outcomes`.
 
     A request counts once, when it is first admitted. All numbers only grow.
     """

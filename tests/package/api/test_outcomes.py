@@ -1,4 +1,4 @@
-"""Tests of the outcomes of prompts: what became of each prompt token, and why."""
+"""Tests of the outcomes of prompts: the reason why each token was hit or not."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-//! Where hits of a model can end, and what a hit needs in each group.
+//! Says where hits of a model can end, and what a hit needs in each group.
 
 use super::tail_rule::TailRule;
 use crate::block::GroupId;
@@ -6,7 +6,8 @@ use crate::group::Group;
 use crate::lookup::SpecGroup;
 use crate::retention::CacheRules;
 
-/// Where hits of a model can end, and what a hit needs in each group. Lengths are in tokens.
+/// The rules of a model's hits: where hits can end, and what a hit needs in each group. Lengths are
+/// in tokens.
 #[derive(Clone, Debug)]
 pub struct HitRules {
     pub(super) hash_block_size: usize,
@@ -116,7 +117,7 @@ impl HitRules {
     }
 
     /// Returns whether the groups that need the whole prefix ever had the blocks of a hit of `end`
-    /// tokens, all of which were computed. Only the end of the hit is checked. It is cached if it
+    /// tokens. All of them were computed. Only the end of the hit is checked. It is cached if it
     /// ends a block. `was_cached` returns whether a group ever had a prefix that ends inside a block.
     pub(super) fn had_full(
         &self,

@@ -29,7 +29,7 @@ impl Losses {
 
 /// Returns the losses of a prompt between its hit, of `hit` tokens, and the last end of a hit.
 ///
-/// The look-up starts with `longest` tokens, all of which were computed: see [`HitRules::longest`].
+/// The look-up starts with `longest` tokens, and all of them were computed: see [`HitRules::longest`].
 /// The blocks of full attention are cached for a look-up that starts with `present` tokens; `None`
 /// if no group needs the whole prefix. `was_cached` returns whether a group ever had a block or
 /// state at the end of a prefix of this many tokens.

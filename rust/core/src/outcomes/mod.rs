@@ -14,7 +14,7 @@
 //! | the longest prefix whose full attention is cached | `never_cached` |
 //! | the longest prefix whose full attention was ever cached | `evicted_full` |
 //! | the last length at which a hit of this prompt can end | `never_cached` |
-//! | the longest prefix of which some key was ever cached | `below_block`, `not_cacheable` |
+//! | the longest prefix that ever had a key | `below_block`, `not_cacheable` |
 //! | the end of the prompt | `first_time` |
 //!
 //! [`HitRules`] says where hits can end and what they need, and [`losses`] is the definition of

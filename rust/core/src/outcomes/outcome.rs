@@ -1,6 +1,6 @@
 //! The outcomes of prompt tokens.
 
-/// What became of a token of a prompt when its request was admitted, and why.
+/// The reason why a prompt token was hit or not when its request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was hit in a block without generated tokens.

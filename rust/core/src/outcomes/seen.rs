@@ -21,7 +21,7 @@ pub(super) struct PromptKeys<'a> {
 /// The part of a prompt that was computed before, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The longest prefix of which some key is known.
+    /// The longest prefix that has a known key.
     pub(super) num_tokens: usize,
     /// The length with which a look-up starts in the other groups, because all blocks of full
     /// attention are cached; `None` if no group needs the whole prefix.

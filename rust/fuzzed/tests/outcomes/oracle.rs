@@ -109,7 +109,7 @@ impl Oracle {
         counts
     }
 
-    /// Returns the longest prefix of which some key was ever cached.
+    /// Returns the longest prefix that ever had a key.
     fn seen(&self, manager: &Manager, prompt: &Prompt<'_>) -> usize {
         let size = manager.hash_block_size();
         let hashes = &prompt.hashes[..prompt.hashes.len().min(prompt.num_prompt_tokens / size)];

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use kvoxide_core::outcomes::ReuseGaps;
 use kvoxide_core::{
@@ -11,6 +11,7 @@ use kvoxide_core::{
     RequestView, Result,
 };
 
+use super::errors::IntoPyResult;
 use super::owner::WithCore;
 
 /// The new blocks of each group, and the outcomes of the prompt if they were observed.
@@ -45,11 +46,11 @@ pub(crate) fn update_outcome_time(state: &mut impl WithCore, py: Python<'_>) -> 
 #[derive(Default)]
 pub(crate) struct OutcomeLog {
     is_kept: bool,
-    prompts: VecDeque<NamedOutcomes>,
+    prompts: VecDeque<(String, PromptOutcomes)>,
 }
 
 /// The name of a request and the outcomes of its prompt, in the order of [`Outcome::ALL`].
-pub(crate) type NamedOutcomes = (String, [u64; Outcome::ALL.len()]);
+pub(crate) type NamedOutcomes<'py> = (String, Bound<'py, PyTuple>);
 
 impl OutcomeLog {
     /// The most prompts in the log. If there are more, the oldest ones are dropped.
@@ -68,19 +69,21 @@ impl OutcomeLog {
         if self.prompts.len() == Self::MAX_LEN {
             self.prompts.pop_front();
         }
-        self.prompts.push_back((name.to_owned(), *outcomes.counts()));
+        self.prompts.push_back((name.to_owned(), *outcomes));
     }
 
     /// Returns the prompts since the last call. Returns an error if the log is not kept.
-    pub(crate) fn take(&mut self) -> Result<Vec<NamedOutcomes>> {
-        match self.is_kept {
-            true => Ok(self.prompts.drain(..).collect()),
-            false => Err(Error::Precondition(
+    pub(crate) fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<NamedOutcomes<'py>>> {
+        if !self.is_kept {
+            return Err(Error::Precondition(
                 "the outcomes of single requests are not kept. Call \
                  observe_outcomes(per_request=True) before the first request"
                     .into(),
-            )),
+            ))
+            .into_py(py);
         }
+        let prompts = self.prompts.drain(..);
+        prompts.map(|(name, outcomes)| Ok((name, PyTuple::new(py, outcomes.counts())?))).collect()
     }
 }
 

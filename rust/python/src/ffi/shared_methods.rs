@@ -100,10 +100,8 @@ macro_rules! manager_methods {
             }
 
             /// Returns the outcomes of the prompts that were admitted since the last call.
-            fn take_outcomes(&self, py: Python<'_>) -> PyResult<Vec<NamedOutcomes>> {
-                self.$owner
-                    .cell()
-                    .change(py, "take_outcomes", |state| state.outcome_log().take().into_py(py))
+            fn take_outcomes<'py>(&self, py: Python<'py>) -> PyResult<Vec<NamedOutcomes<'py>>> {
+                self.$owner.cell().change(py, "take_outcomes", |state| state.outcome_log().take(py))
             }
 
             /// Returns the report of adaptive retention; `None` under another policy.
