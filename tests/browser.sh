@@ -5,7 +5,7 @@
 #
 # FOLDER/browser starts it. It is the build that PYTHON's Playwright downloads; where that cannot be
 # had, or lacks libraries of this machine, it is Debian's package with all that it depends on,
-# unpacked into the folder. Needs no permission, and installs nothing on the machine.
+# unpacked into the folder by tests/debian.sh.
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 python=$2
@@ -23,25 +23,11 @@ from_playwright() {
     start_with "$program"
 }
 
-# apt-get with a state of its own, in which nothing is installed, so that all libraries come along
-# but libc, which goes with the machine's loader.
 from_debian() {
-    [[ -x $(command -v apt-get) && -x $(command -v dpkg-deb) ]] || return 1
-    local root=$folder/root apt=$folder/apt package
-    mkdir -p "$root" "$apt"/{state/lists/partial,cache/archives/partial}
-    fetch update && fetch install --yes --download-only chromium-headless-shell fonts-dejavu-core || return 1
-    for package in "$apt"/cache/archives/*.deb; do
-        [[ $package == */libc6_* ]] || dpkg-deb --extract "$package" "$root"
-    done
-    rm -r "$apt"
+    local root=$folder/root
+    tests/debian.sh "$folder" whole chromium-headless-shell fonts-dejavu-core || return 1
     start_with "$root/usr/lib/chromium/chromium-headless-shell" \
         FONTCONFIG_SYSROOT="$root" LD_LIBRARY_PATH="$(library_folders "$root")"
-}
-
-fetch() {
-    timeout 600 apt-get -qq --no-install-recommends -o Dir::State="$folder/apt/state" \
-        -o Dir::State::status=/dev/null -o Dir::Cache="$folder/apt/cache" -o Debug::NoLocking=1 \
-        -o APT::Sandbox::User= "$@" >>"$folder/debian.log" 2>&1
 }
 
 library_folders() { # ROOT

@@ -100,6 +100,10 @@ fill_browser() {
     tests/browser.sh "$1" "$tools/bin/python"
 }
 
+fill_prometheus() {
+    tests/prometheus.sh "$1"
+}
+
 fill_vllm() {
     tests/vllm_env.sh "$1"
 }
@@ -108,8 +112,15 @@ fill_vllm() {
 find_browser() {
     step browser
     local folder
-    folder=$(cached_venv browser tests/browser.sh <(grep ^playwright= tests/requirements.txt) /etc/os-release)
+    folder=$(cached_venv browser tests/{browser,debian}.sh <(grep ^playwright= tests/requirements.txt) /etc/os-release)
     export KVOXIDE_BROWSER=$folder/browser
+}
+
+# Prometheus for the tests of deploy, which read the folder from this variable.
+find_prometheus() {
+    step Prometheus
+    KVOXIDE_PROMETHEUS=$(cached_venv prometheus tests/{prometheus,debian}.sh /etc/os-release)
+    export KVOXIDE_PROMETHEUS
 }
 
 # Where cargo builds: outside of the checkout, so that a new checkout need not build other crates

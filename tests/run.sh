@@ -48,6 +48,7 @@ core() {
 package() {
     build tools
     find_browser
+    find_prometheus
     check_types
     [[ $# -gt 0 ]] || ray_apart
     run_pytest tests/package "$@"
@@ -78,6 +79,7 @@ quick() {
     check_sources
     build tools
     find_browser
+    find_prometheus
     check_types
     [[ $# -gt 0 ]] || count_instructions
     run_pytest "$@"
@@ -95,6 +97,7 @@ whole() {
     end_beside
     build_site
     find_browser
+    find_prometheus
     if [[ $# -gt 0 ]]; then
         run_pytest_beside_vllm "$@"
         return

@@ -116,7 +116,7 @@ def _environment(installed: Installed, folder: Path, *, is_pytest: bool) -> dict
     """Return variables of a process with the release. Tests find it by themselves: they keep the
     path of the newest release."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KVOXIDE_")}
-    for name in ("KVOXIDE_CACHE", "KVOXIDE_BROWSER"):
+    for name in ("KVOXIDE_CACHE", "KVOXIDE_BROWSER", "KVOXIDE_PROMETHEUS"):
         if value := os.environ.get(name):
             kept[name] = value
     kept["KVOXIDE_CERTIFICATES"] = str(folder)
