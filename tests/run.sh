@@ -150,7 +150,7 @@ check_format() {
     "$tools/bin/ruff" format --check
 }
 
-# The files that GitHub, PyPI and other services read: against their published schemas, and workflows
+# The files that GitHub, PyPI, Docker and Grafana read: against their published schemas, and workflows
 # for what could give a stranger the project's rights. All of it works without the network.
 check_project() {
     step 'project files'
@@ -163,6 +163,8 @@ check_project() {
     against vendor.github-issue-forms "$forms"/{bug,difference,unsupported_vllm}.yml
     against vendor.dependabot .github/dependabot.yml
     against vendor.citation-file-format CITATION.cff
+    against vendor.compose-spec deploy/compose/compose.yaml
+    "$bin/python" -m tests.testing.grafana deploy/grafana/*.json
     "$bin/zizmor" --offline --quiet --no-progress .github
     VALIDATE_PYPROJECT_NO_NETWORK=1 "$bin/validate-pyproject" pyproject.toml
 }

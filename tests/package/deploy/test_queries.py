@@ -1,0 +1,60 @@
+"""Prometheus itself evaluates every query of the dashboard, the runbook and the alerts.
+
+It scrapes pages of servers: :mod:`tests.package.deploy.servers`.
+"""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.package.deploy.servers import FAULTS, JOBS, history
+from tests.testing import queries
+from tests.testing.prometheus import Prometheus, running
+from tests.testing.queries import Query
+
+ANSWERED = [*queries.of_dashboard(), *queries.of_runbook()]
+ALERTS = list(queries.of_alerts())
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with running(folder, JOBS, rules=queries.ALERTS, history=history()) as it:
+        yield it
+
+
+@pytest.mark.parametrize("query", ANSWERED, ids=lambda query: query.place)
+def test_a_query_has_an_answer(prometheus: Prometheus, query: Query) -> None:
+    assert prometheus.query(query.expression) != []
+
+
+@pytest.mark.parametrize("query", ALERTS, ids=lambda query: query.place)
+def test_an_alert_is_raised_by_its_faults_only(prometheus: Prometheus, query: Query) -> None:
+    expected = {name for name, fault in FAULTS.items() if query.place in fault.alerts}
+    assert expected != set()
+    assert {labels["job"] for labels in prometheus.query(query.expression)} == expected
+
+
+def test_prometheus_raises_every_alert_with_a_complete_text(prometheus: Prometheus) -> None:
+    expected = {(alert, name) for name, fault in FAULTS.items() for alert in fault.alerts}
+    raised = {}
+
+    def are_all_raised() -> bool:
+        for alert in prometheus.alerts():
+            raised[alert["labels"]["alertname"], alert["labels"]["job"]] = alert
+        return raised.keys() >= expected
+
+    prometheus.wait_until(are_all_raised)
+    assert raised.keys() == expected
+    delayed = {rule["alert"] for rule in queries.alerts() if "for" in rule}
+    for (name, _), alert in raised.items():
+        assert alert["state"] == ("pending" if name in delayed else "firing")
+        for text in alert["annotations"].values():
+            assert not re.search(r"<(no value|error)|engine \)|: $|\{\{", text), text
+
+
+def test_a_wrong_query_is_noticed(prometheus: Prometheus) -> None:
+    assert prometheus.query("kvoxide_activ") == []
+    with pytest.raises(AssertionError, match="parse error"):
+        prometheus.query("sum(kvoxide_active")
