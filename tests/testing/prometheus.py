@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -23,8 +23,10 @@ from urllib.request import urlopen
 import pytest
 
 FOLDER: Final = "KVOXIDE_PROMETHEUS"
-INTERVAL: Final = 0.25
-DEADLINE: Final = 60
+INTERVAL: Final = 0.5
+DEADLINE: Final = 30
+
+T = TypeVar("T")
 
 Page: TypeAlias = Callable[[int], str | None]
 """Returns the text for the scrape with this number, from 0 on, or None for an error."""
@@ -104,12 +106,12 @@ class Prometheus:
         """Return the pending and firing alerts, with their annotations."""
         return list(self._get("alerts")["alerts"])
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition. Fail after a minute."""
+    def wait_for(self, read: Callable[[], T], expected: T) -> None:
+        """Wait until ``read`` returns the expected value. A scrape can fail on a busy machine."""
         deadline = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < deadline, "Prometheus did not get there"
+        while (found := read()) != expected and time.monotonic() < deadline:
             time.sleep(0.05)
+        assert found == expected
 
     def is_ready(self) -> bool:
         try:
@@ -154,8 +156,8 @@ def running(
     ):
         try:
             started = Prometheus(f"http://127.0.0.1:{port}", pages)
-            started.wait_until(started.is_ready)
-            started.wait_until(lambda: min(pages.scrapes.values()) > 3)
+            started.wait_for(started.is_ready, True)
+            started.wait_for(lambda: min(pages.scrapes.values()) > 3, True)
             yield started
         finally:
             it.kill()

@@ -5,6 +5,7 @@ It scrapes pages of servers: :mod:`tests.package.deploy.servers`.
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,25 +34,26 @@ def test_a_query_has_an_answer(prometheus: Prometheus, query: Query) -> None:
 def test_an_alert_is_raised_by_its_faults_only(prometheus: Prometheus, query: Query) -> None:
     expected = {name for name, fault in FAULTS.items() if query.place in fault.alerts}
     assert expected != set()
-    assert {labels["job"] for labels in prometheus.query(query.expression)} == expected
+    prometheus.wait_for(
+        lambda: {labels["job"] for labels in prometheus.query(query.expression)}, expected
+    )
 
 
 def test_prometheus_raises_every_alert_with_a_complete_text(prometheus: Prometheus) -> None:
-    expected = {(alert, name) for name, fault in FAULTS.items() for alert in fault.alerts}
-    raised = {}
-
-    def are_all_raised() -> bool:
-        for alert in prometheus.alerts():
-            raised[alert["labels"]["alertname"], alert["labels"]["job"]] = alert
-        return raised.keys() >= expected
-
-    prometheus.wait_until(are_all_raised)
-    assert raised.keys() == expected
     delayed = {rule["alert"] for rule in queries.alerts() if "for" in rule}
-    for (name, _), alert in raised.items():
-        assert alert["state"] == ("pending" if name in delayed else "firing")
+    expected = {
+        (name, alert, "pending" if alert in delayed else "firing")
+        for name, fault in FAULTS.items()
+        for alert in fault.alerts
+    }
+    prometheus.wait_for(lambda: {identity(alert) for alert in prometheus.alerts()}, expected)
+    for alert in prometheus.alerts():
         for text in alert["annotations"].values():
             assert not re.search(r"<(no value|error)|engine \)|: $|\{\{", text), text
+
+
+def identity(alert: dict[str, Any]) -> tuple[str, str, str]:
+    return alert["labels"]["job"], alert["labels"]["alertname"], alert["state"]
 
 
 def test_a_wrong_query_is_noticed(prometheus: Prometheus) -> None:
