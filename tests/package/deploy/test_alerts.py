@@ -67,8 +67,8 @@ def test_the_table_of_the_runbook_has_the_severities_and_times() -> None:
 def in_words(duration: str | None) -> str:
     if duration is None:
         return "at once"
-    minutes = duration.removesuffix("m")
-    return f"{minutes} minute{'' if minutes == '1' else 's'}"
+    units = {"s": "seconds", "m": "minutes"}
+    return f"{duration[:-1]} {units[duration[-1]]}"
 
 
 def runbook() -> str:
