@@ -13,7 +13,7 @@ from tests.testing.paths import DOCS, ROOT
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose"
 NEWEST = next(iter(RELEASES))
-OF_VLLM = {"HF_TOKEN", "PYTHONPATH"}
+OF_VLLM = {"HF_TOKEN", "PYTHONPATH", "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH"}
 
 
 def load(path: Path) -> Any:
