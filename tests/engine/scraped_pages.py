@@ -1,8 +1,7 @@
-"""``python -m tests.engine.scraped_pages``: writes the pages of metrics that the tests of ``deploy``
-read.
+"""``python -m tests.engine.scraped_pages``: writes the pages that ``tests/package/deploy`` reads.
 
 Each page comes from a server of vLLM with a small model on the CPU. Clients chat with it until its
-pool evicts blocks. With ``--into FOLDER`` the pages go there instead.
+pool evicts blocks.
 """
 
 import argparse
@@ -20,13 +19,13 @@ from tests.testing import queries
 from tests.testing.paths import TESTS
 from tests.testing.vllm_releases import EVERY_RELEASE, NEWEST
 
-from .jobs import OFFLOADED_JOBS
+from .jobs import Job, offloaded
 from .load import Chats, chat
-from .models import MAX_POSITIONS, write_slow_gemma
+from .models import MAX_POSITIONS, write_slow_llama
 from .server import Server, serving
 
 PAGES: Final = TESTS / "package/deploy/pages"
-MODEL: Final = "gemma"
+MODEL: Final = "slow-llama"
 CHATS: Final = Chats(
     seed=1, num=30, per_second=5.0, turns=6, pause=1.0, system=200, message=250, answer=40
 )
@@ -34,8 +33,11 @@ OPTIONS: Final[dict[str, Any]] = {
     "data_parallel_size": 1,
     "max_model_len": MAX_POSITIONS,
     "max_num_seqs": 8,
-    "num_gpu_blocks_override": 900,
-    "kv_transfer_config": json.dumps(OFFLOADED_JOBS["llama"].options["kv_transfer_config"]),
+    # Neither the pool nor the CPU memory holds all chats.
+    "num_gpu_blocks_override": 210,
+    "kv_transfer_config": json.dumps(
+        offloaded(Job(MODEL), megabytes=2).options["kv_transfer_config"]
+    ),
 }
 
 
@@ -59,11 +61,11 @@ _ENDING: Final = re.compile(r"_(?:bucket|sum|count|total|created)$")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.engine.scraped_pages", description=__doc__)
-    parser.add_argument("--into", type=Path, default=PAGES, metavar="FOLDER")
+    parser.add_argument("--into", type=Path, default=PAGES, metavar="FOLDER", help="instead")
     parser.add_argument("--release", choices=EVERY_RELEASE, default=NEWEST, help="of vLLM")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        write_slow_gemma(Path(folder) / MODEL)
+        write_slow_llama(Path(folder) / MODEL)
         for name, run in RUNS.items():
             page = scraped(run, arguments.release, Path(folder))
             (arguments.into / f"{name}.txt").write_text(page, encoding="utf-8")
