@@ -172,7 +172,7 @@ def _free_port() -> int:
 
 
 def _config(pages: Pages, rules: Path) -> dict[str, Any]:
-    """Return a configuration, of which every JSON text is valid YAML too."""
+    """Return a configuration. As JSON it is valid YAML too."""
     interval = f"{INTERVAL * 1000:.0f}ms"
     target = f"127.0.0.1:{pages.server_port}"
     return {
