@@ -30,13 +30,11 @@ PROMPTS: Final = 12
 POOL: Final = {"num_gpu_blocks_override": 150}
 OFFLOADING: Final = offloaded(Job(MODEL), megabytes=2).options
 
-# Metrics that a healthy server without shadow mode does not have, and outcomes of prompts.
+# Metrics that a server without shadow mode and without priorities does not have.
 NOT_HERE: Final = {
     "kvoxide_shadow_calls_total",
     "kvoxide_shadow_differences_total",
-    "kvoxide_standstill",
-    "kvoxide_prompt_tokens_total",
-    "kvoxide_evict_reuse_gap_seconds",
+    "kvoxide_priority_requests_total",
 }
 
 Samples = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]
@@ -130,6 +128,10 @@ def check_page(found: Samples, release: str, engines: set[str]) -> None:
         assert total(found, "kvoxide_evictions_total", engine=engine, kind="full") > 0
         assert total(found, "kvoxide_evictions_total", engine=engine, kind="tail") > 0
         assert total(found, "kvoxide_call_seconds_count", engine=engine) > 0
+        assert total(found, "kvoxide_evict_reuse_gap_seconds_count", engine=engine) > 0
+        assert total(found, "kvoxide_standstill", engine=engine) == 0
+    assert total(found, "kvoxide_prompt_tokens_total", outcome="first_time") > 0
+    assert total(found, "kvoxide_prompt_tokens_total", outcome="hit_host") > 0
     assert total(found, "kvoxide_fallbacks_total") == total(found, "kvoxide_poisoned") == 0
     assert total(found, "kvoxide_host_lookups_total", result="hit") > 0
     assert total(found, "kvoxide_host_lookups_total", result="miss") > 0

@@ -198,7 +198,7 @@ def test_the_parts_and_the_policy_are_those_in_force(monkeypatch: pytest.MonkeyP
     ((labels, value),) = [(dict(k[1]), v) for k, v in found.gauges.items() if "info" in k[0]]
     assert value == 1
     assert labels["mode"] == "auto"
-    assert labels["policy"] == "standard"
+    assert labels["policy"] == "vllm"
     assert labels["groups"] == "full_attention:1"
     assert labels["vllm"] == labels["code_of"]
     monkeypatch.setenv("KVOXIDE_POLICY", "adaptive")
@@ -221,7 +221,7 @@ def test_a_switch_to_vllm_is_counted_and_changes_the_parts() -> None:
         for (name, labels), value in after.gauges.items()
         if name == "kvoxide_info"
     }
-    assert policies == {"standard": 0, "vllm": 1}
+    assert policies == {"vllm": 1}
     assert gauges(after, "kvoxide_blocks") == {("in_use",): 0, ("free",): POOL - 1}
     world.serve("b", tokens(50), 2)
 
@@ -324,22 +324,22 @@ def test_outcomes_of_prompts_are_exported(page: Any, monkeypatch: pytest.MonkeyP
 
 def test_engines_of_one_server_have_their_own_labels(page: Any) -> None:
     first, second = Values(), Values()
-    first.count("kvoxide_shadow_calls_total", 5)
-    second.count("kvoxide_shadow_calls_total", 7)
+    first.count("kvoxide_default_hit_tokens_total", 5)
+    second.count("kvoxide_default_hit_tokens_total", 7)
     logger = new_exporter(0, 1)
     logger.record(stats_with(first), None, engine_idx=0)
     logger.record(stats_with(second), None, engine_idx=1)
     found = page()
-    assert found["kvoxide_shadow_calls_total 0"] == 5
-    assert found["kvoxide_shadow_calls_total 1"] == 7
+    assert found["kvoxide_default_hit_tokens_total 0"] == 5
+    assert found["kvoxide_default_hit_tokens_total 1"] == 7
 
 
 def test_a_second_exporter_of_a_process_continues_the_counters(page: Any) -> None:
     values = Values()
-    values.count("kvoxide_shadow_calls_total", 5)
+    values.count("kvoxide_default_hit_tokens_total", 5)
     for _ in range(2):
         new_exporter().record(stats_with(values), None)
-    assert page()["kvoxide_shadow_calls_total 0"] == 10
+    assert page()["kvoxide_default_hit_tokens_total 0"] == 10
 
 
 def test_a_restarted_engine_continues_the_counters(page: Any) -> None:
@@ -348,9 +348,9 @@ def test_a_restarted_engine_continues_the_counters(page: Any) -> None:
     for _ in range(3):  # each engine's own totals begin at zero
         world = world_of()
         world.serve("a", tokens(90), 4)
-        counters.add("kvoxide_shadow_calls_total", 3)
+        counters.add("kvoxide_default_hit_tokens_total", 3)
         logger.record(stats_with(report_of(world)), None)
-        found = page()["kvoxide_shadow_calls_total 0"]
+        found = page()["kvoxide_default_hit_tokens_total 0"]
         assert found > total
         total = found
 
@@ -360,15 +360,15 @@ BAD_PAYLOADS: list[Any] = [
     7,
     [],
     {"counters": 7, "gauges": None},
-    {"counters": [["kvoxide_shadow_calls_total", {}, -5]]},
-    {"counters": [["kvoxide_shadow_calls_total", {}, float("nan")]]},
-    {"counters": [["kvoxide_shadow_calls_total", {}, "5"]]},
-    {"counters": [["kvoxide_shadow_calls_total", {"more": "labels"}, 5]]},
+    {"counters": [["kvoxide_default_hit_tokens_total", {}, -5]]},
+    {"counters": [["kvoxide_default_hit_tokens_total", {}, float("nan")]]},
+    {"counters": [["kvoxide_default_hit_tokens_total", {}, "5"]]},
+    {"counters": [["kvoxide_default_hit_tokens_total", {"more": "labels"}, 5]]},
     {"counters": [["kvoxide_of_a_later_version_total", {}, 5]]},
     {"counters": [["kvoxide_poisoned", {}, 5]]},
     {"counters": [["kvoxide_fallbacks_total", {"reason": 5}, 5]]},
     {"counters": [["kvoxide_fallbacks_total", {"reason": "x" * 1000}, 5]]},
-    {"counters": [[], 5, ["kvoxide_shadow_calls_total"]]},
+    {"counters": [[], 5, ["kvoxide_default_hit_tokens_total"]]},
     {"gauges": [["kvoxide_poisoned", {}, True], ["kvoxide_poisoned", {}, 10**400]]},
     {"histograms": [["kvoxide_evict_reuse_gap_seconds", {}, [1.0], [1], 1.0]]},
     {"histograms": [["kvoxide_evict_reuse_gap_seconds", {}, [2.0, 1.0], [1, 1, 1], 1.0]]},
@@ -383,7 +383,7 @@ def test_a_payload_of_another_version_changes_nothing_and_stops_nothing(
     payload: Any, page: Any, warnings: Any
 ) -> None:
     good = Values()
-    good.count("kvoxide_shadow_calls_total", 5)
+    good.count("kvoxide_default_hit_tokens_total", 5)
     logger = new_exporter()
     logger.record(stats_with(good), None)
     before = page()
@@ -392,7 +392,7 @@ def test_a_payload_of_another_version_changes_nothing_and_stops_nothing(
     logger.record(stats, None)
     assert page() == before
     logger.record(stats_with(good), None)
-    assert page()["kvoxide_shadow_calls_total 0"] == 10
+    assert page()["kvoxide_default_hit_tokens_total 0"] == 10
     assert warnings() == []
 
 
@@ -487,10 +487,10 @@ def test_vllms_statistics_have_one_exporter(stat_loggers: Any, page: Any) -> Non
     made = stat_loggers()
     assert [type(each).__name__ for each in made.stat_loggers].count("Exporter") == 1
     values = Values()
-    values.count("kvoxide_shadow_calls_total", 5)
+    values.count("kvoxide_default_hit_tokens_total", 5)
     made.record(stats_with(values), None, engine_idx=1)
     made.log_engine_initialized()
-    assert page()["kvoxide_shadow_calls_total 1"] == 5
+    assert page()["kvoxide_default_hit_tokens_total 1"] == 5
 
 
 def test_an_exporter_that_cannot_be_made_stops_no_server(

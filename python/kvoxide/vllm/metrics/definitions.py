@@ -26,6 +26,16 @@ OUTCOMES: Final = (
     "not_cacheable",
 )
 PARTS: Final = ("manager", "hasher", "host")
+SHADOW_PARTS: Final = ("manager", "host")
+STANDSTILL_REASONS: Final = (
+    "blocks",
+    "never_fits",
+    "remote_load",
+    "connector_later",
+    "grammar",
+    "streaming",
+    "other",
+)
 SCORING_FUNCTIONS: Final = ("recency", "frequency", "hazard")
 
 
@@ -72,11 +82,13 @@ METRICS: Final = (
         "kvoxide_shadow_calls_total",
         "counter",
         "Calls whose answers shadow mode compared.",
+        {"part": SHADOW_PARTS},
     ),
     Metric(
         "kvoxide_shadow_differences_total",
         "counter",
         "Differences that shadow mode found. Each ends the shadow of one part.",
+        {"part": SHADOW_PARTS},
     ),
     Metric(
         "kvoxide_prompt_tokens_total",
@@ -122,7 +134,14 @@ METRICS: Final = (
         "kvoxide_standstill",
         "gauge",
         "1 while requests wait and none is scheduled, by the reason.",
-        {"reason": ()},
+        {"reason": STANDSTILL_REASONS},
+    ),
+    Metric(
+        "kvoxide_priority_requests_total",
+        "counter",
+        "Requests that claim a priority or a time to live, by what became of the claim. Adaptive "
+        "retention only.",
+        {"result": ("accepted", "lowered", "ignored", "invalid")},
     ),
     Metric(
         "kvoxide_host_capacity_bytes",

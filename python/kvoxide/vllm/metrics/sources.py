@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any, Final
 
 from kvoxide.vllm.environment import (
-    SettingsError,
     counters,
     log_metrics_off,
     recognise,
@@ -23,7 +22,6 @@ from kvoxide.vllm.metrics.definitions import BY_NAME, PARTS, SCORING_FUNCTIONS
 from kvoxide.vllm.metrics.report import Distribution, Key, Values, labels_of
 
 NATIVE_PACKAGE: Final = "kvoxide.vllm.adapter."
-SHADOW_COUNTERS: Final = ("kvoxide_shadow_calls_total", "kvoxide_shadow_differences_total")
 
 MAX_SHARE_OF_COUNTS: Final = 0.001
 """The most that counts of all blocks take of the time."""
@@ -37,7 +35,7 @@ class Sources:
         self._scheduler = scheduler
         self._info = _Info(scheduler)
         self._pool = _Pool()
-        self._zeros = _zeros(METRIC, *(SHADOW_COUNTERS if _is_shadow_on() else ()))
+        self._zeros = _zeros(METRIC)
         self._readers: dict[str, Callable[[Values, float], None]] = {
             "this process": self._read_process,
             "kvoxide's state": self._read_state,
@@ -115,14 +113,6 @@ def is_native(manager: Any) -> bool:
     return type(manager).__module__.startswith(NATIVE_PACKAGE)
 
 
-def _is_shadow_on() -> bool:
-    try:
-        wanted = settings.current()
-    except (ImportError, SettingsError):  # vLLM's own code serves
-        return False
-    return "shadow" in (wanted.mode, wanted.host_mode)
-
-
 def _zeros(*metrics: str) -> dict[Key, float]:
     """Return zero for all known labels of counters. So the first event increases a series that
     exists."""
@@ -172,7 +162,7 @@ def _described_groups(groups: Any) -> str:
 def _described_policy() -> str:
     wanted = settings.current()
     if not wanted.changes_policy:
-        return "standard"
+        return "vllm"
     if wanted.retention == "adaptive":
         share = wanted.protected_share
         return "adaptive" if share is None else f"adaptive,share={share:g}"
@@ -214,8 +204,6 @@ class _Pool:
     def _add_retention(self, report: Any) -> None:
         last = self._last
         last.count("kvoxide_default_hit_tokens_total", report.default_hit_tokens)
-        last.count("kvoxide_evictions_total", report.evicted_full_blocks, kind="full")
-        last.count("kvoxide_evictions_total", report.evicted_tail_blocks, kind="tail")
         for name in SCORING_FUNCTIONS:
             last.gauge("kvoxide_scoring_function", int(name == report.scoring_function), name=name)
 
