@@ -290,7 +290,7 @@ def test_a_report_that_fails_reaches_no_scheduler(
 
 
 class Outcomes:
-    """Stands in for the engine's report of prompts."""
+    """Replaces the engine's report of prompts."""
 
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(OUTCOMES, 7)
@@ -505,7 +505,7 @@ def test_an_exporter_that_cannot_be_made_stops_no_server(
 
 
 class Process:
-    """Stands in for vLLM's process of an engine."""
+    """Replaces vLLM's process of an engine."""
 
     log_stats = True
 

@@ -57,8 +57,8 @@ METRICS: Final = (
     Metric(
         "kvoxide_info",
         "gauge",
-        "1 for the kvoxide of a server: its version, vLLM's version, the release whose rules hold, "
-        "the mode, the policy in force, and the groups of the KV cache. 0 for earlier values.",
+        "1 for the present values of the labels, 0 for earlier values. code_of is the release "
+        "whose rules hold. groups counts the KV cache groups of each kind.",
         {"version": (), "vllm": (), "code_of": (), "mode": (), "policy": (), "groups": ()},
     ),
     Metric(

@@ -1,4 +1,4 @@
-"""What an API server knows of kvoxide without a report of an engine."""
+"""Describes kvoxide in an API server whose engines send no reports."""
 
 from kvoxide.vllm.environment import releases, settings
 from kvoxide.vllm.metrics.definitions import PARTS
