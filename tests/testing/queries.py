@@ -14,6 +14,7 @@ from tests.testing.paths import DOCS, ROOT
 DASHBOARD: Final = ROOT / "deploy/grafana/kvoxide.json"
 ALERTS: Final = ROOT / "deploy/prometheus/alerts.yml"
 RUNBOOK: Final = DOCS / "how-to/operate.md"
+METRICS: Final = DOCS / "reference/metrics.md"
 
 _BUILT_IN: Final = {"__rate_interval": "1m", "__range": "1h"}
 
@@ -58,6 +59,13 @@ def of_runbook() -> Iterator[Query]:
     for fence in doc_pages.fences(RUNBOOK):
         if fence.language == "promql":
             yield Query(fence.name, fence.text)
+
+
+def of_list_of_metrics() -> Iterator[Query]:
+    """Yield the query of each metric, which is the last cell of its row."""
+    text = METRICS.read_text(encoding="utf-8")
+    for name, cell in re.findall(r"^\| `(\w+)` \|.*\| `([^`]+)` \|$", text, re.MULTILINE):
+        yield Query(name, cell.replace("\\|", "|"))
 
 
 def of_alerts() -> Iterator[Query]:

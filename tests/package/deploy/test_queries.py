@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kvoxide.vllm.metrics.definitions import METRICS
 
 from tests.package.deploy.servers import FAULTS, JOBS, history
 from tests.testing import queries
@@ -16,6 +17,7 @@ from tests.testing.queries import Query
 
 ANSWERED = [*queries.of_dashboard(), *queries.of_runbook()]
 ALERTS = list(queries.of_alerts())
+OF_METRICS = list(queries.of_list_of_metrics())
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,17 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 @pytest.mark.parametrize("query", ANSWERED, ids=lambda query: query.place)
 def test_a_query_has_an_answer(prometheus: Prometheus, query: Query) -> None:
     assert prometheus.query(query.expression) != []
+
+
+@pytest.mark.parametrize("query", OF_METRICS, ids=lambda query: query.place)
+def test_the_query_of_a_metric_has_an_answer_at_least_after_a_fault(
+    prometheus: Prometheus, query: Query
+) -> None:
+    assert prometheus.query(query.expression) != []
+
+
+def test_the_list_of_metrics_has_a_query_for_each() -> None:
+    assert {query.place for query in OF_METRICS} == {metric.name for metric in METRICS}
 
 
 @pytest.mark.parametrize("query", ALERTS, ids=lambda query: query.place)
