@@ -48,8 +48,12 @@ impl EvictedKeys {
         }
     }
 
-    /// Sets the time, in seconds. Only differences between times matter.
+    /// Sets the time, in seconds. Only differences between times matter. A time that is not finite
+    /// changes nothing.
     pub(crate) fn set_now(&mut self, seconds: f64) {
+        if !seconds.is_finite() {
+            return;
+        }
         let elapsed = seconds - *self.origin.get_or_insert(seconds);
         // The conversion saturates, and a clock that jumped to before the origin is at the origin.
         self.now = ((elapsed * TICKS_PER_SECOND) as u64).saturating_add(1).min(TICK_MASK);
@@ -194,13 +198,14 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_counts_no_negative_age() {
         let mut keys = EvictedKeys::new(64);
+        keys.set_now(f64::NAN);
         for (evicted, asked) in [(50.0, 10.0), (f64::NAN, 3.0), (1e300, 60.0), (-1e300, 51.0)] {
             keys.set_now(evicted);
             remember(&mut keys, 7..8);
             keys.set_now(asked);
             assert!(keys.ask(Fingerprint(7)));
         }
-        assert_eq!(keys.gaps().counts()[..3], [3, 1, 0]);
+        assert_eq!(keys.gaps().counts()[..3], [4, 0, 0]);
         assert_eq!(keys.gaps().sum(), 1.0);
     }
 
