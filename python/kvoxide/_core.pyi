@@ -1099,6 +1099,14 @@ class Trace:
     @property
     def num_skipping_requests(self) -> int:
         """Requests that do not read the prefix cache."""
+    @property
+    def recorded_requests(self) -> NDArray[np.int64]:
+        """Shape (requests, 3): which of the recorded schedulers served each request, its number
+        there, and its arrival in microseconds; -1 for values that the trace lacks."""
+    @property
+    def recorded_outcomes(self) -> NDArray[np.int64]:
+        """Shape (requests, 10): prompt tokens by outcome as the server recorded them, in the order
+        of ``kvoxide.outcomes.OUTCOMES``; -1 for a request without them."""
     def sort_by_arrival(self) -> None:
         """Put the requests in the order of their arrival. Equal ones, and requests without an
         arrival, keep their order."""
@@ -1312,6 +1320,10 @@ class SimulationResult:
     ``prompt_tokens``."""
     losses_per_request: NDArray[np.int64]
     """Shape (requests in the trace, 4): the same for each request; -1 for a rejected request."""
+    outcomes_per_request: NDArray[np.int64]
+    """Shape (requests in the trace, 10): prompt tokens by outcome, in the order of
+    ``kvoxide.outcomes.OUTCOMES``; -1 for a rejected request. ``hit_host`` and
+    ``other_salt_or_adapter`` are always 0, since a trace does not show them."""
     bound_hit_tokens: int | None
     """Prompt tokens that a policy which knows the future could hit under this run's schedule, at
     least ``hit_tokens``. docs/reference/replay.md states the assumptions. None if it was not asked

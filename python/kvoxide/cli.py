@@ -23,6 +23,7 @@ SECTIONS = {
         "replay": "kvoxide.lab.replay.cli.replay_command",
         "experiment": "kvoxide.lab.replay.cli.experiment_command",
         "formats": "kvoxide.lab.replay.cli.formats_command",
+        "why": "kvoxide.lab.why.command",
         "plan": "kvoxide.lab.plan.command",
         "verify": "kvoxide.lab.verify.command",
         "bench": "kvoxide.lab.bench.command",

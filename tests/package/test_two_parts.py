@@ -24,6 +24,7 @@ COMMAND_LINE: Final = ("kvoxide.cli", "kvoxide.server_commands")
 LAYERS: Final = (
     "bench",
     "plan",
+    "why",
     "verify",
     "replay",
     "model_groups",
@@ -145,7 +146,7 @@ def test_help_lists_every_command_in_the_section_of_its_part() -> None:
     servers, laboratory = (set(commands.values()) for commands in SECTIONS.values())
     assert servers == {"kvoxide.server_commands"}
     assert all(is_in(module, LABORATORY) for module in laboratory)
-    assert len(COMMANDS) == sum(map(len, SECTIONS.values())) == 8
+    assert len(COMMANDS) == sum(map(len, SECTIONS.values())) == 9
 
 
 @pytest.mark.parametrize("command", ["bench", "verify", "formats"])

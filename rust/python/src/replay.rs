@@ -11,7 +11,7 @@ use pyo3::types::PyType;
 use serde::{Deserialize, Serialize};
 
 use kvoxide_replay::clairvoyant::Bound as HitBound;
-use kvoxide_replay::report::{Report, RetentionPoint, TimelinePoint};
+use kvoxide_replay::report::{Report, RequestReport, RetentionPoint, TimelinePoint};
 use kvoxide_replay::serving::{Served, Serving, serve};
 use kvoxide_replay::trace::Trace;
 use kvoxide_replay::{Control, Settings, Stopped, run};
@@ -21,7 +21,7 @@ use crate::ffi::{
     warn_renamed,
 };
 use crate::serving::{PyServing, ServingResult};
-use crate::trace::PyTrace;
+use crate::trace::{PyTrace, outcome_rows};
 
 /// One run of a trace.
 #[pyclass(module = "kvoxide", name = "Simulation", frozen)]
@@ -174,6 +174,13 @@ impl SimulationResult {
             request.hit_tokens.map_or(-1, |_| request.unhit()[column] as i64)
         });
         rows.into_pyarray(py)
+    }
+
+    #[getter]
+    fn outcomes_per_request<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<i64>> {
+        let requests = self.report.requests.iter();
+        let of = |request: &RequestReport| request.hit_tokens.map(|_| request.outcomes());
+        outcome_rows(requests.map(of)).into_pyarray(py)
     }
 
     #[getter]

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use numpy::ndarray::Array2;
+use numpy::{IntoPyArray, PyArray2};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
 use kvoxide_core::Error;
 use kvoxide_replay::id_width::{MAX_WIDTH, MOONCAKE};
+use kvoxide_replay::outcomes::{OUTCOMES, Outcomes};
 use kvoxide_replay::serving::MAX_INSTANCES;
 use kvoxide_replay::trace::{
     LineError, MAX_LENGTH, Reader, StepDuration, Trace, TraceRequest, Unit,
@@ -233,6 +236,26 @@ impl PyTrace {
         self.trace.requests().iter().filter(|request| request.skips_reading).count()
     }
 
+    #[getter]
+    fn recorded_requests<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<i64>> {
+        let requests = self.trace.requests();
+        let rows = Array2::from_shape_fn((requests.len(), 3), |(row, column)| {
+            let TraceRequest { recorded, arrival, .. } = &requests[row];
+            match column {
+                0 => recorded.map_or(-1, |recorded| i64::from(recorded.schedule)),
+                1 => recorded.map_or(-1, |recorded| i64::from(recorded.number)),
+                _ => arrival.map_or(-1, |arrival| arrival as i64),
+            }
+        });
+        rows.into_pyarray(py)
+    }
+
+    #[getter]
+    fn recorded_outcomes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray2<i64>> {
+        let requests = self.trace.requests().iter();
+        outcome_rows(requests.map(|request| request.outcomes.as_deref().copied())).into_pyarray(py)
+    }
+
     fn sort_by_arrival(&mut self) {
         Arc::make_mut(&mut self.trace).sort_by_arrival();
     }
@@ -252,6 +275,19 @@ impl PyTrace {
         let trace = Arc::new(restored(class.py(), "Trace", bytes)?);
         Ok(Self { trace, reader: Reader::default() })
     }
+}
+
+/// Returns a row of outcomes for each request, with -1 in each place of a request without them.
+pub(crate) fn outcome_rows(
+    requests: impl ExactSizeIterator<Item = Option<Outcomes>>,
+) -> Array2<i64> {
+    let mut rows = Array2::from_elem((requests.len(), OUTCOMES.len()), -1);
+    for (mut row, outcomes) in rows.outer_iter_mut().zip(requests) {
+        if let Some(outcomes) = outcomes {
+            row.iter_mut().zip(outcomes.tokens).for_each(|(cell, tokens)| *cell = tokens.into());
+        }
+    }
+    rows
 }
 
 /// Returns the reader that the arguments of a trace ask for, or an error.

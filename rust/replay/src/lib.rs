@@ -4,8 +4,8 @@
 //!
 //! [`trace`] reads requests, and `tokens` hashes them. [`scheduler`] decides what runs in a step,
 //! in the chunks that recurrent states need, and allocates blocks in a `cache`. [`report`] has the
-//! counts. [`losses`] has the reasons why computed tokens were not hit, and [`clairvoyant`] an
-//! upper bound for every policy.
+//! counts. [`losses`] has the reasons why computed tokens were not hit, [`outcomes`] what happened
+//! to each prompt token, and [`clairvoyant`] an upper bound for every policy.
 //!
 //! In [`serving`] requests arrive over time, a [`router`] sends them to instances, and a [`clock`]
 //! models the duration of steps. [`packed`] encodes traces and reports as bytes for other
@@ -21,6 +21,7 @@ mod histogram_counts;
 pub mod id_width;
 pub mod losses;
 mod no_op_steps;
+pub mod outcomes;
 pub mod packed;
 mod radix_tree;
 mod replay;

@@ -10,7 +10,8 @@ use kvoxide_core::RetentionReport;
 
 use crate::cache::Occupancy;
 use crate::histogram_counts::HistogramCounts;
-use crate::losses::Losses;
+use crate::losses::{Losses, Shared};
+use crate::outcomes::{OUTCOMES, Outcomes};
 
 /// The most points of a timeline.
 pub(crate) const TIMELINE_POINTS: usize = 1000;
@@ -31,6 +32,10 @@ pub struct RequestReport {
     pub hit_answer_tokens: Option<usize>,
     /// The prompt tokens that had been computed before and were not hit, by reason.
     pub losses: Losses,
+    /// The part of the prompt that earlier requests computed.
+    pub shared: Shared,
+    /// Whether the request did not read the cache.
+    pub skips_cache: bool,
     /// The number of preemptions.
     pub preemptions: usize,
 }
@@ -42,6 +47,38 @@ impl RequestReport {
         let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
         let known = self.hit_tokens.unwrap_or(0) + self.losses.num_tokens();
         [evicted_full, evicted_tail, never_cached, self.prompt_tokens - known]
+    }
+
+    /// Returns the number of prompt tokens with each outcome. A replay knows no host tier, and
+    /// counts tokens with another salt or adapter as first-time tokens. Hits on answers count as
+    /// other hits if they are not counted apart.
+    pub fn outcomes(&self) -> Outcomes {
+        let counts = match self.skips_cache {
+            true => vec![("not_cacheable", self.prompt_tokens)],
+            false => self.outcomes_of_reading(),
+        };
+        let of = |name| counts.iter().find(|(given, _)| *given == name).map_or(0, |it| it.1 as u32);
+        Outcomes { tokens: OUTCOMES.map(of) }
+    }
+
+    fn outcomes_of_reading(&self) -> Vec<(&'static str, usize)> {
+        let hit = self.hit_tokens.unwrap_or(0);
+        let hit_answer = self.hit_answer_tokens.unwrap_or(0).min(hit);
+        let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
+        let could_be_hit = hit + self.losses.num_tokens();
+        let shared = self.shared.num_tokens.max(could_be_hit);
+        // The last token has to be computed, even if all of the prompt was computed before.
+        let last = usize::from(shared == self.prompt_tokens && shared > could_be_hit);
+        vec![
+            ("hit_gpu", hit - hit_answer),
+            ("hit_answer", hit_answer),
+            ("first_time", self.prompt_tokens - shared),
+            ("below_block", shared - could_be_hit - last),
+            ("evicted_full", evicted_full),
+            ("evicted_tail", evicted_tail),
+            ("never_cached", never_cached),
+            ("not_cacheable", last),
+        ]
     }
 }
 

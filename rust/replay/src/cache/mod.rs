@@ -11,7 +11,7 @@ use kvoxide_core::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::losses::{Ledger, Losses};
+use crate::losses::{Ledger, Losses, Shared};
 use crate::no_op_steps::NoOpSteps;
 use crate::trace::Trace;
 pub use unlimited::UnlimitedCache;
@@ -43,6 +43,11 @@ pub trait Cache {
     /// Returns the losses of a request that got its first slots with a hit.
     fn losses(&self, _request: &RequestView<'_>, _hit: &Hit) -> Losses {
         Losses::default()
+    }
+
+    /// Returns the part of a request's prompt that earlier requests computed.
+    fn shared(&self, _request: &RequestView<'_>) -> Shared {
+        Shared::default()
     }
 
     /// Records that a request got slots for its tokens from `start` to `end`.
@@ -245,6 +250,10 @@ impl Cache for ManagedCache {
     fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {
         let losses = |ledger: &Ledger| ledger.losses(request, hit.length, hit.full_length);
         self.ledger.as_ref().map(losses).unwrap_or_default()
+    }
+
+    fn shared(&self, request: &RequestView<'_>) -> Shared {
+        self.ledger.as_ref().map(|ledger| ledger.shared(request)).unwrap_or_default()
     }
 
     fn note_computed(&mut self, request: &RequestView<'_>, start: usize, end: usize) {

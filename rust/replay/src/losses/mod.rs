@@ -9,6 +9,7 @@ mod prefix_set;
 
 use kvoxide_core::outcomes::{HitRules, losses};
 use kvoxide_core::{Error, Manager, PrefixHit, RequestView};
+use serde::{Deserialize, Serialize};
 
 pub use kvoxide_core::outcomes::Losses;
 
@@ -16,6 +17,15 @@ use crate::radix_tree::RadixTree;
 use crate::trace::Trace;
 use ever_cached::{EverCached, FullGroup};
 use prefix_set::Path;
+
+/// The part of a prompt that earlier requests computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The number of tokens.
+    pub num_tokens: usize,
+    /// The last place where a hit of these tokens could end.
+    pub last_end: usize,
+}
 
 /// Records which tokens of a trace were computed and cached so far.
 #[derive(Debug)]
@@ -89,6 +99,18 @@ impl Ledger {
             manager.find_longest_hit_per_group(&request.hashes, request.num_tokens - 1)?;
         let lengths = self.cached.full.iter().map(|full| lengths[usize::from(full.id)]);
         Ok(lengths.min().unwrap_or(0).max(hit.length))
+    }
+
+    /// Returns the part of a request's prompt that earlier requests computed. Must be called before
+    /// [`Self::note_computed`] for the request.
+    pub fn shared(&self, request: &RequestView<'_>) -> Shared {
+        let path = Path::of(&self.prompts, request.id as usize);
+        let computed = path.nodes().map(|(node, _)| self.computed[node]).max().unwrap_or(0);
+        let num_known = self.prompts.num_known(request.id as usize);
+        let num_tokens = computed.min(num_known).min(request.num_prompt_tokens);
+        // The last token is always computed.
+        let last_end = self.rules.longest(num_tokens, request.num_prompt_tokens - 1);
+        Shared { num_tokens, last_end }
     }
 
     /// Returns the losses of a request that is admitted with a hit of `hit_length` tokens.

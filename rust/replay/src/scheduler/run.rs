@@ -15,6 +15,7 @@ use crate::chunks::Chunks;
 use crate::clairvoyant::schedule::Schedule;
 use crate::clairvoyant::{Bound, BoundModel};
 use crate::clock::{StepWork, Times};
+use crate::losses::Losses;
 use crate::report::{
     RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS, TimelinePoint,
 };
@@ -365,7 +366,12 @@ impl<'a, C: Cache> Run<'a, C> {
             let num_answer_tokens = self.cache.hit_answer_tokens();
             report.hit_answer_tokens = num_answer_tokens.map(|num| (num - num_before) as usize);
             self.num_answer_tokens = num_answer_tokens.unwrap_or(0);
-            report.losses = self.cache.losses(&request.view(), hit);
+            report.skips_cache = request.skips_reading;
+            report.shared = self.cache.shared(&request.view());
+            report.losses = match request.skips_reading {
+                true => Losses { never_cached: report.shared.last_end, ..Losses::default() },
+                false => self.cache.losses(&request.view(), hit),
+            };
         }
         self.cache.note_computed(&request.view(), hit.length, hit.length + num_new);
         self.running.push(request);

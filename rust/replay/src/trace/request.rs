@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::prompt::Prompt;
 use super::schedule::Recorded;
 use crate::conversation::Conversation;
+use crate::outcomes::Outcomes;
 
 /// The maximum number of tokens in a prompt and in an output.
 pub const MAX_LENGTH: usize = 1 << 28;
@@ -29,6 +30,8 @@ pub struct TraceRequest {
     pub instance: Option<u32>,
     /// Whether the request computes its prompt without reading the cache.
     pub skips_reading: bool,
+    /// The outcomes that the server recorded.
+    pub outcomes: Option<Box<Outcomes>>,
     /// The request's place in a recorded schedule.
     pub recorded: Option<Recorded>,
     /// The events for which the request waits, usually instead of a time of arrival.
@@ -89,6 +92,7 @@ impl TraceRequest {
             tokens_per_id: None,
             instance: None,
             skips_reading: false,
+            outcomes: None,
             recorded: None,
             wait: None,
         }

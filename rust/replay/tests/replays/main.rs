@@ -4,6 +4,7 @@
 mod answers;
 mod clairvoyant;
 mod losses;
+mod outcomes;
 mod outputs;
 mod priorities;
 mod runs;

@@ -25,7 +25,7 @@ from kvoxide.lab.replay.input.policies import (
 from kvoxide.lab.replay.input.reader import SAMPLE, read_deployment, read_trace
 from kvoxide.lab.replay.input.recording import Deployment
 from kvoxide.lab.replay.input.step_files import read_steps
-from kvoxide.lab.replay.input.trace_file import TraceFile
+from kvoxide.lab.replay.input.trace_file import NotRecordedError, TraceFile
 
 __all__ = [
     "CLAIRVOYANT",
@@ -38,6 +38,7 @@ __all__ = [
     "Deployment",
     "Groups",
     "NamedPolicy",
+    "NotRecordedError",
     "TraceFile",
     "check_names_differ",
     "groups_text",

@@ -14,14 +14,26 @@ class ContainerError(Exception):
     """A file whose content is no lines, and cannot be made lines; the message says what it is."""
 
 
+class NotRecordedError(TraceFileError):
+    """A trace that no server recorded, where only a recording has what is needed."""
+
+    def __init__(self, name: str) -> None:
+        """Take the name of the trace."""
+        super().__init__(
+            f"{name} is no recording of a server. Give the folder that the server wrote with "
+            "KVOXIDE_RECORD, or one of its files of requests. To replay another trace, run kvoxide "
+            "replay"
+        )
+
+
 @dataclass(frozen=True)
 class TraceFile:
     """A trace that was read, how it was read, and what came of the reading.
 
     ``limit`` is the most requests asked for; ``first_bad_line`` says where and why. Of the files of
     a recording, ``cut_off_files`` end too early. ``notes`` say what of the trace is not played as
-    might be expected. ``returned_answers`` is how many outputs were found in follow-ups, None if
-    that was not asked for.
+    might be expected. ``lacks`` say which parts of a recording are missing. ``returned_answers`` is
+    how many outputs were found in follow-ups, None if that was not asked for.
     """
 
     name: str
@@ -35,6 +47,7 @@ class TraceFile:
     returned_answers: int | None = None
     answers_note: str | None = None
     notes: Sequence[str] = ()
+    lacks: Sequence[str] = ()
 
     @property
     def warnings(self) -> list[str]:

@@ -4,8 +4,10 @@ use serde_json::Value;
 
 use super::rows::ROW_FIELDS;
 use super::{Dialect, Form, Lines, mooncake};
+use crate::outcomes::{OUTCOMES, Outcomes};
 use crate::trace::fields::{Fields, LineError, given, within, wrong};
 use crate::trace::reading::Reading;
+use crate::trace::request::MAX_LENGTH;
 use crate::trace::schedule::Recorded;
 use crate::trace::times::{Scale, Unit};
 
@@ -16,7 +18,7 @@ pub const RECORDING: Dialect = Dialect {
     example: r#"{"timestamp": 3.25, "input_length": 20, "output_length": 30, "hash_ids": [0, 1], "output_hash_ids": [2], "block_size": 16}
 "#,
     form: Form::Lines(Lines {
-        fields: &[ROW_FIELDS, &["status", "priority", "ttl", "request", "skips_cache"]],
+        fields: &[ROW_FIELDS, &["status", "priority", "ttl", "request", "skips_cache", "outcomes"]],
         is_like: |_| false,
         extends_mooncake: false,
         read,
@@ -43,10 +45,41 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
             return Err(wrong("skips_cache", format!("is {value}; expected true or false")));
         }
     };
+    let outcomes = given(fields, "outcomes").map(outcomes).transpose()?;
     for request in &mut reading.requests {
+        if let Some(outcomes) = &outcomes {
+            check_sum(outcomes, request.prompt.len())?;
+        }
+        request.outcomes = outcomes.clone();
         request.wait = None;
         request.skips_reading = skips_reading;
         request.recorded = number.map(|number| Recorded { schedule: 0, number });
     }
     Ok(())
+}
+
+/// Reads the outcomes of a prompt. An outcome that is missing has no tokens.
+fn outcomes(value: &Value) -> Result<Box<Outcomes>, LineError> {
+    let Value::Object(given) = value else {
+        let message = format!("is {value}; expected an object with numbers of tokens");
+        return Err(wrong("outcomes", message));
+    };
+    let mut outcomes = Box::<Outcomes>::default();
+    for (name, tokens) in given {
+        let Some(place) = OUTCOMES.iter().position(|known| known == name) else {
+            let message = format!("has {name:?}; expected {}", OUTCOMES.join(", "));
+            return Err(wrong("outcomes", message));
+        };
+        let number = within(tokens, 0..=MAX_LENGTH);
+        let message = || format!("has {name} {tokens}; expected an integer from 0 to {MAX_LENGTH}");
+        outcomes.tokens[place] = number.ok_or_else(|| wrong("outcomes", message()))? as u32;
+    }
+    Ok(outcomes)
+}
+
+fn check_sum(outcomes: &Outcomes, num_prompt_tokens: usize) -> Result<(), LineError> {
+    let sum = outcomes.num_tokens();
+    let message =
+        || format!("has {sum} tokens, but the prompt (input_length) has {num_prompt_tokens}");
+    (sum == num_prompt_tokens).then_some(()).ok_or_else(|| wrong("outcomes", message()))
 }

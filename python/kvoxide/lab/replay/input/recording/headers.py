@@ -21,14 +21,15 @@ _MAX_TOKENS_PER_ID: Final = 2**28
 class Deployment:
     """The settings of a recorded server.
 
-    ``groups`` is None if only vLLM knows their kinds. ``num_blocks`` is the size of each pool; each
-    of ``num_ranks`` data-parallel ranks has one. ``block_size`` is None if vLLM chose it. Any other
-    None was not recorded. ``rules`` are the settings that the scheduler passed to its manager.
-    ``has_schedule`` says whether steps were recorded, ``prefix_caching`` whether prefixes were
-    cached.
+    ``started`` is in seconds since the epoch. ``groups`` is None if only vLLM knows their kinds.
+    ``num_blocks`` is the size of each pool; each of ``num_ranks`` data-parallel ranks has one.
+    ``block_size`` is None if vLLM chose it. Any other None was not recorded. ``rules`` are the
+    settings that the scheduler passed to its manager. ``has_schedule`` says whether steps were
+    recorded, ``prefix_caching`` whether prefixes were cached.
     """
 
     vllm: str
+    started: float
     groups: Groups | None
     num_blocks: int
     max_running_requests: int
@@ -120,8 +121,11 @@ def _checked(path: Path, fields: dict[str, Any]) -> Header:
     return Header(path, recording, float(started), rank, width, fields[FORMAT_FIELD], part, fields)
 
 
-def deployment_of(header: Header, num_ranks: int, *, has_schedule: bool) -> Deployment:
-    """Return the deployment that a header describes. Raises :class:`TraceFileError`."""
+def deployment_of(
+    header: Header, started: float, num_ranks: int, *, has_schedule: bool
+) -> Deployment:
+    """Return the deployment that a header describes. ``started`` is when the first of its
+    schedulers started. Raises :class:`TraceFileError`."""
     fields, path = header.fields, header.path
     groups = fields.get("groups")
     try:
@@ -130,6 +134,7 @@ def deployment_of(header: Header, num_ranks: int, *, has_schedule: bool) -> Depl
         raise _wrong_field(path, "groups", groups) from error
     return Deployment(
         vllm=str(fields.get("vllm")),
+        started=started,
         groups=Groups(groups_text(specs), specs) if specs else None,
         num_blocks=_count(header, "num_blocks"),
         max_running_requests=_count(header, "max_running_requests"),

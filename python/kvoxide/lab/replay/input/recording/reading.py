@@ -46,7 +46,8 @@ def recorded_deployment(files: list[Path]) -> Deployment | None:
     if not headers:
         return None
     has_schedule = all(header.format > 1 for header in headers)
-    return deployment_of(headers[0], len(_ranks(headers)), has_schedule=has_schedule)
+    started = min(header.started for header in headers)
+    return deployment_of(headers[0], started, len(_ranks(headers)), has_schedule=has_schedule)
 
 
 def read_recording(
@@ -90,6 +91,7 @@ def read_recording(
         lines.first_bad_line,
         cut_off,
         notes=_notes(schedulers),
+        lacks=_lacks(schedulers, cut_off),
     )
 
 
@@ -144,6 +146,17 @@ def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
         )
     notes += dict.fromkeys(_cut(each[-1]) for each in schedulers if _is_cut(each[-1]))
     return tuple(notes)
+
+
+def _lacks(schedulers: Sequence[Sequence[Part]], cut_off: int) -> tuple[str, ...]:
+    """Return what the recordings lack, without the effects on a replay."""
+    found = {
+        "the beginning of the recording is missing": any(map(_lacks_begin, schedulers)),
+        "files in the middle of the recording are missing": any(map(_lacks_middle, schedulers)),
+        "files end too early": cut_off > 0,
+    }
+    ends = dict.fromkeys(_cut(each[-1]) for each in schedulers if _is_cut(each[-1]))
+    return (*(text for text, is_found in found.items() if is_found), *ends)
 
 
 def _loaded(connector: object) -> str:
