@@ -163,6 +163,25 @@ def test_outcomes_sum_to_each_prompt(tmp_path: Path, policy: str | None) -> None
     assert ("hit_answer" in record["unknown_outcomes"]) is (policy != "adaptive")
 
 
+def test_a_followed_schedule_knows_what_was_cached(tmp_path: Path) -> None:
+    """The full attention of the shared prefix is cached, but no window inside of the prompt."""
+    windowed = {"kind": "sliding_window", "sliding_window": 32, "block_size": 16, "cached": True}
+    ids = list(range(20))
+    write(
+        tmp_path / "r",
+        {"schedule": [[[0, 64, 0]], [[0, 64]], [[0, 64]], [[0, 64]], [[0, 64]], 1]},
+        request(0, 1.0, input_length=320, hash_ids=ids),
+        {"schedule": [[[1, 64, 0]], [[1, 64]], [[1, 64]], 1]},
+        request(1, 5.0, input_length=192, hash_ids=[*ids[:10], 98, 99]),
+        END,
+        groups=[{"kind": "full_attention", "block_size": 16, "cached": True}, windowed],
+        policy="vllm",
+        num_blocks=100,
+    )
+    record = explain(tmp_path / "r", "--request", "1")
+    assert counts(record) == {"first_time": 32, "never_cached": 160}
+
+
 def test_all_ranks_and_servers_are_explained(tmp_path: Path) -> None:
     write(tmp_path / "r", *PLAIN, started=BEGAN)
     write(tmp_path / "r", *PLAIN, started=BEGAN + 60, rank=1, recording="b")
@@ -192,10 +211,8 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(lines)[:-20])
     output = succeed("why", folder)
     notes = output.stderr.splitlines()
-    assert notes[0] == (
-        "the beginning of the recording is missing; what is missing is not explained"
-    )
-    assert notes[1] == "files end too early; what is missing is not explained"
+    assert notes[0] == ("the beginning of the recording is missing; the explanation leaves it out")
+    assert notes[1] == "files end too early; the explanation leaves it out"
     assert notes[2].startswith("the recording has no end (the server was killed")
     replayed = succeed("why", folder, "--replay").stderr
     assert "files that end too early: 1; all whole lines are explained" in replayed

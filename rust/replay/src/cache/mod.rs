@@ -127,9 +127,9 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Returns an empty hit with the same shared-prefix boundary.
+    /// Returns an empty hit for the same cached blocks of full attention.
     pub fn dropped(self) -> Self {
-        Self { shared_prefix_boundary: self.shared_prefix_boundary, ..Self::none() }
+        Self { length: 0, blocks: None, ..self }
     }
 
     /// Returns the hit of a request that does not read the cache.
