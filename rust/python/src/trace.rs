@@ -8,9 +8,9 @@ use numpy::{IntoPyArray, PyArray2};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
-use kvoxide_core::Error;
+use kvoxide_core::{Error, Outcome};
 use kvoxide_replay::id_width::{MAX_WIDTH, MOONCAKE};
-use kvoxide_replay::outcomes::{OUTCOMES, Outcomes};
+use kvoxide_replay::outcomes::Outcomes;
 use kvoxide_replay::serving::MAX_INSTANCES;
 use kvoxide_replay::trace::{
     LineError, MAX_LENGTH, Reader, StepDuration, Trace, TraceRequest, Unit,
@@ -281,7 +281,7 @@ impl PyTrace {
 pub(crate) fn outcome_rows(
     requests: impl ExactSizeIterator<Item = Option<Outcomes>>,
 ) -> Array2<i64> {
-    let mut rows = Array2::from_elem((requests.len(), OUTCOMES.len()), -1);
+    let mut rows = Array2::from_elem((requests.len(), Outcome::ALL.len()), -1);
     for (mut row, outcomes) in rows.outer_iter_mut().zip(requests) {
         if let Some(outcomes) = outcomes {
             row.iter_mut().zip(outcomes.tokens).for_each(|(cell, tokens)| *cell = tokens.into());

@@ -1,26 +1,13 @@
 //! The outcomes of the tokens of a request's prompt. Each token has exactly one.
 
+use kvoxide_core::Outcome;
 use serde::{Deserialize, Serialize};
-
-/// The names of all outcomes, in the order of [`Outcomes::tokens`].
-pub const OUTCOMES: [&str; 10] = [
-    "hit_gpu",
-    "hit_host",
-    "hit_answer",
-    "first_time",
-    "below_block",
-    "evicted_full",
-    "evicted_tail",
-    "never_cached",
-    "other_salt_or_adapter",
-    "not_cacheable",
-];
 
 /// The number of tokens of a prompt with each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
-    /// One number for each of [`OUTCOMES`].
-    pub tokens: [u32; OUTCOMES.len()],
+    /// One number for each of [`Outcome::ALL`].
+    pub tokens: [u32; Outcome::ALL.len()],
 }
 
 impl Outcomes {

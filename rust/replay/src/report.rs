@@ -6,12 +6,12 @@ use hdrhistogram::{Histogram, RecordError};
 use serde::{Deserialize, Serialize};
 
 use crate::clairvoyant::Bound;
-use kvoxide_core::RetentionReport;
+use kvoxide_core::{Outcome, RetentionReport};
 
 use crate::cache::Occupancy;
 use crate::histogram_counts::HistogramCounts;
 use crate::losses::{Losses, Shared};
-use crate::outcomes::{OUTCOMES, Outcomes};
+use crate::outcomes::Outcomes;
 
 /// The most points of a timeline.
 pub(crate) const TIMELINE_POINTS: usize = 1000;
@@ -54,14 +54,14 @@ impl RequestReport {
     /// other hits if they are not counted apart.
     pub fn outcomes(&self) -> Outcomes {
         let counts = match self.skips_cache {
-            true => vec![("not_cacheable", self.prompt_tokens)],
+            true => vec![(Outcome::NotCacheable, self.prompt_tokens)],
             false => self.outcomes_of_reading(),
         };
-        let of = |name| counts.iter().find(|(given, _)| *given == name).map_or(0, |it| it.1 as u32);
-        Outcomes { tokens: OUTCOMES.map(of) }
+        let of = |outcome| counts.iter().find(|(given, _)| *given == outcome).map_or(0, |it| it.1);
+        Outcomes { tokens: Outcome::ALL.map(|outcome| of(outcome) as u32) }
     }
 
-    fn outcomes_of_reading(&self) -> Vec<(&'static str, usize)> {
+    fn outcomes_of_reading(&self) -> Vec<(Outcome, usize)> {
         let hit = self.hit_tokens.unwrap_or(0);
         let hit_answer = self.hit_answer_tokens.unwrap_or(0).min(hit);
         let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
@@ -70,14 +70,14 @@ impl RequestReport {
         // The last token has to be computed, even if all of the prompt was computed before.
         let last = usize::from(shared == self.prompt_tokens && shared > could_be_hit);
         vec![
-            ("hit_gpu", hit - hit_answer),
-            ("hit_answer", hit_answer),
-            ("first_time", self.prompt_tokens - shared),
-            ("below_block", shared - could_be_hit - last),
-            ("evicted_full", evicted_full),
-            ("evicted_tail", evicted_tail),
-            ("never_cached", never_cached),
-            ("not_cacheable", last),
+            (Outcome::HitGpu, hit - hit_answer),
+            (Outcome::HitAnswer, hit_answer),
+            (Outcome::FirstTime, self.prompt_tokens - shared),
+            (Outcome::BelowBlock, shared - could_be_hit - last),
+            (Outcome::EvictedFull, evicted_full),
+            (Outcome::EvictedTail, evicted_tail),
+            (Outcome::NeverCached, never_cached),
+            (Outcome::NotCacheable, last),
         ]
     }
 }

@@ -6,7 +6,7 @@ use super::report::{ByKind, by_kind};
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::Group;
-use crate::outcomes::{AdmittedPrompt, HitRules, OutcomeObserver, PromptOutcomes};
+use crate::outcomes::{AdmittedPrompt, HitRules, OutcomeObserver, PromptOutcomes, PromptStart};
 use crate::pool::{BlockPool, ReuseGaps};
 use crate::request::{HashSource, RequestView};
 
@@ -28,6 +28,8 @@ pub struct ObservedRequest<'a> {
     pub hashes: &'a dyn HashSource,
     /// Whether the request reads the cache. Requests for prompt logprobs do not.
     pub reads_cache: bool,
+    /// The start of the prompt, if [`Manager::num_start_tokens`] asks for any tokens.
+    pub start: Option<PromptStart<'a>>,
 }
 
 /// A request that was admitted.
@@ -60,7 +62,9 @@ impl Manager {
                     .into(),
             ));
         }
-        self.outcomes = Some(Box::new(OutcomeObserver::new(self.hit_rules())));
+        // Together with the evicted keys, at most 8 bytes a block.
+        let num_starts = self.config.num_blocks * 3 / 4;
+        self.outcomes = Some(Box::new(OutcomeObserver::new(self.hit_rules(), num_starts)));
         self.pool.observe_outcomes(num_keys);
         Ok(())
     }
@@ -69,6 +73,12 @@ impl Manager {
     #[inline]
     pub fn observes_outcomes(&self) -> bool {
         self.outcomes.is_some()
+    }
+
+    /// Returns how many tokens at the start of the next prompt would help to explain its misses. A
+    /// `realm` is a number for its salt and its adapter; 0 means neither.
+    pub fn num_start_tokens(&self, realm: u64) -> usize {
+        self.outcomes.as_ref().map_or(0, |observer| observer.num_start_tokens(realm))
     }
 
     /// Sets the time, in seconds, of the evictions and admissions that follow. Does nothing unless
@@ -158,6 +168,7 @@ impl ObserveAdmission for AdmissionObserver<'_> {
             num_local: args.num_local(request),
             num_computed: args.total_computed(request),
             hit: args.new_computed_blocks,
+            start: self.observed.start,
         };
         self.result = Some(self.outcomes.admit(&prompt, groups, pool));
     }

@@ -130,7 +130,11 @@ impl Manager {
     /// Removes the keys of all blocks. If any block is in use, does nothing and returns `false`. A
     /// manager without groups has no keys and always returns `true`.
     pub fn reset_prefix_cache(&mut self) -> bool {
-        self.config.groups.is_empty() || self.pool.reset()
+        let is_reset = self.config.groups.is_empty() || self.pool.reset();
+        if let Some(outcomes) = self.outcomes.as_mut().filter(|_| is_reset) {
+            outcomes.forget_prompts();
+        }
+        is_reset
     }
 }
 

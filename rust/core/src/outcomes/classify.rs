@@ -3,6 +3,7 @@
 use super::hit_rules::HitRules;
 use super::losses::{Losses, losses};
 use super::outcome::{Outcome, PromptOutcomes};
+use super::prompt_starts::PromptStart;
 use super::seen::PromptKeys;
 use crate::group::Group;
 use crate::pool::BlockPool;
@@ -24,6 +25,8 @@ pub(crate) struct AdmittedPrompt<'a> {
     pub num_computed: usize,
     /// The blocks of the hit, one table per group; empty for no hit.
     pub hit: &'a [GroupBlocks],
+    /// The start of the prompt, if the caller has it.
+    pub start: Option<PromptStart<'a>>,
 }
 
 impl AdmittedPrompt<'_> {

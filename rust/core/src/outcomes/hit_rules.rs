@@ -88,6 +88,13 @@ impl HitRules {
         !self.specs.is_empty()
     }
 
+    /// Returns the distance of the places in a prompt at which keys end: the block size of groups
+    /// that need the whole prefix, or the step of hits without such groups.
+    pub(super) fn key_distance(&self) -> usize {
+        let full = self.specs.iter().filter(|spec| spec.is_full());
+        full.map(|spec| spec.unit).min().unwrap_or(self.alignment)
+    }
+
     /// Returns whether any group needs the whole prefix.
     pub fn has_full(&self) -> bool {
         self.specs.iter().any(SpecRules::is_full)

@@ -40,6 +40,11 @@
 //! instance for new weights, so later misses are not evictions. A block that gets
 //! another key because its content grew is not evicted either, and its former key is not remembered.
 //!
+//! The starts of prompts are remembered in up to 3 bytes per block of the pool: see
+//! [`PromptStart`]. They show shared text that is shorter than a block, or that has another salt or
+//! adapter. A new prompt replaces older ones, whose text then counts as `first_time`. A length is
+//! rounded down by up to an eighth.
+//!
 //! # Cost
 //!
 //! A refused admission costs nothing. An admission reads only keys after the hit, and stops after
@@ -52,6 +57,7 @@ mod classify;
 mod seen;
 
 mod losses;
+mod prompt_starts;
 
 mod hit_rules;
 mod tail_rule;
@@ -64,4 +70,5 @@ pub use hit_rules::HitRules;
 pub use losses::{Losses, losses};
 pub(crate) use observer::OutcomeObserver;
 pub use outcome::{Outcome, PromptOutcomes};
+pub use prompt_starts::PromptStart;
 pub use seen::MAX_GAP;

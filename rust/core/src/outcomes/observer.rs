@@ -3,6 +3,7 @@
 use super::classify::AdmittedPrompt;
 use super::hit_rules::HitRules;
 use super::outcome::PromptOutcomes;
+use super::prompt_starts::PromptStarts;
 use crate::group::Group;
 use crate::pool::BlockPool;
 
@@ -12,12 +13,24 @@ pub(crate) struct OutcomeObserver {
     rules: HitRules,
     num_prompt_tokens: u64,
     total: PromptOutcomes,
+    starts: PromptStarts,
 }
 
 impl OutcomeObserver {
-    /// Creates an observer of a manager with these rules.
-    pub(crate) fn new(rules: HitRules) -> Self {
-        Self { rules, num_prompt_tokens: 0, total: PromptOutcomes::default() }
+    /// Creates an observer of a manager with these rules. It remembers this many starts of prompts.
+    pub(crate) fn new(rules: HitRules, num_starts: usize) -> Self {
+        let starts = PromptStarts::new(num_starts, rules.key_distance());
+        Self { rules, num_prompt_tokens: 0, total: PromptOutcomes::default(), starts }
+    }
+
+    /// Returns how many tokens at the start of a prompt are of use.
+    pub(crate) fn num_start_tokens(&self, realm: u64) -> usize {
+        self.starts.num_tokens(realm)
+    }
+
+    /// Forgets the prompts so far, as when the cache is reset.
+    pub(crate) fn forget_prompts(&mut self) {
+        self.starts.clear();
     }
 
     /// Returns the outcomes of a prompt that is admitted, and counts them.
@@ -29,7 +42,10 @@ impl OutcomeObserver {
         groups: &[Group],
         pool: &mut BlockPool,
     ) -> PromptOutcomes {
-        let outcomes = prompt.classify(&self.rules, groups, pool);
+        let mut outcomes = prompt.classify(&self.rules, groups, pool);
+        if let Some(start) = prompt.start {
+            self.starts.observe(start, &mut outcomes);
+        }
         self.num_prompt_tokens += prompt.num_prompt_tokens as u64;
         self.total.add_all(&outcomes);
         outcomes

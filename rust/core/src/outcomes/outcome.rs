@@ -20,7 +20,7 @@ pub enum Outcome {
     EvictedTail,
     /// It was computed before. No window or state of a hit after it was ever cached.
     NeverCached,
-    /// It was computed under another salt or adapter. Not counted yet.
+    /// It was computed under another salt or adapter.
     OtherSaltOrAdapter,
     /// It had to be computed: caching is off, the request does not read the cache, it is the last
     /// token, or the caller took a shorter hit than the cache has.
@@ -83,6 +83,12 @@ impl PromptOutcomes {
 
     pub(super) fn add(&mut self, outcome: Outcome, num_tokens: usize) {
         self.counts[outcome as usize] += num_tokens as u64;
+    }
+
+    /// Moves tokens from one outcome to another, which must have them.
+    pub(super) fn shift(&mut self, from: Outcome, to: Outcome, num_tokens: usize) {
+        self.counts[from as usize] -= num_tokens as u64;
+        self.counts[to as usize] += num_tokens as u64;
     }
 
     pub(super) fn add_all(&mut self, other: &Self) {

@@ -240,7 +240,7 @@ impl World {
         };
         let expected = self.oracle.as_ref().map(|oracle| oracle.classify(&self.manager, &prompt));
         let hashes = HashWindow::from(&request.hashes[..]);
-        let observed = ObservedRequest { hashes: &hashes, reads_cache };
+        let observed = ObservedRequest { hashes: &hashes, reads_cache, start: None };
         let before = self.manager.outcome_report();
         let admitted = self.manager.admit_observed(&view, &args, observed);
         if let Some(unobserved) = &mut self.unobserved {

@@ -1,7 +1,6 @@
 //! Outcomes of prompt tokens. They sum to the prompt.
 
-use kvoxide_core::{GroupSpec, Policy};
-use kvoxide_replay::outcomes::OUTCOMES;
+use kvoxide_core::{GroupSpec, Outcome, Policy};
 use kvoxide_replay::trace::{Reader, TraceRequest};
 use kvoxide_replay::{Report, Settings, Trace};
 use proptest::prelude::*;
@@ -11,7 +10,8 @@ use crate::{play, settings, traffic};
 /// Returns the outcomes of the last request that have tokens.
 fn last(report: &Report) -> Vec<(&'static str, u32)> {
     let outcomes = report.requests.last().expect("requests").outcomes();
-    OUTCOMES.into_iter().zip(outcomes.tokens).filter(|(_, tokens)| *tokens > 0).collect()
+    let named = Outcome::ALL.map(Outcome::name).into_iter().zip(outcomes.tokens);
+    named.filter(|(_, tokens)| *tokens > 0).collect()
 }
 
 /// Returns prompts that consist of tokens from a first number up to another.
@@ -79,7 +79,7 @@ fn line(outcomes: &str) -> Result<Trace, String> {
 
 #[test]
 fn recorded_outcomes_are_read_by_name() {
-    for (place, name) in OUTCOMES.into_iter().enumerate() {
+    for (place, name) in Outcome::ALL.map(Outcome::name).into_iter().enumerate() {
         let trace = line(&format!(r#"{{"{name}": 20}}"#)).expect("a line");
         let tokens = trace.requests()[0].outcomes.as_ref().expect("outcomes").tokens;
         assert_eq!((tokens[place], tokens.iter().sum::<u32>()), (20, 20), "{name}");

@@ -262,7 +262,7 @@ fn allocate(
     state.update_time(py, priority)?;
     let reads_cache = !request.skip_reading_prefix_cache;
     let is_first = request.num_preemptions == 0 && !state.core.knows(request.id);
-    let observed = ObservedRequest { hashes: &view.hashes, reads_cache };
+    let observed = ObservedRequest { hashes: &view.hashes, reads_cache, start: None };
     let observed = Some(observed).filter(|_| is_first && state.core.observes_outcomes());
     if observed.is_some() {
         update_outcome_time(state, py)?;

@@ -1,9 +1,12 @@
 //! The scheduler's calls about one request, from its look-up to its end.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBool, PyList, PyString, PyTuple};
 
+use kvoxide_core::outcomes::PromptStart;
 use kvoxide_core::{
     AllocateArgs, Error, GroupBlocks, HashSource, Manager, ObservedRequest, PrefixHit, RequestView,
 };
@@ -303,8 +306,51 @@ fn admit(
     let reads_cache = !is_truthy(intern!(py, "skip_reading_prefix_cache"))?;
     let list = hashes_of(request)?;
     let hashes = PyHashes::of(request, &list, hash_len)?;
-    let observed = ObservedRequest { hashes: &hashes, reads_cache };
+    let realm = realm_of(request)?;
+    let tokens = first_tokens(request, core.num_start_tokens(realm))?;
+    let start = tokens.as_deref().map(|tokens| PromptStart { tokens, realm });
+    let observed = ObservedRequest { hashes: &hashes, reads_cache, start };
     allocate(core, view, args, Some(observed)).into_vllm(py)
+}
+
+/// Returns a number for the salt and the adapter of a request; 0 for neither.
+fn realm_of(request: &Reader<'_, '_>) -> PyResult<u64> {
+    let py = request.py();
+    let text = |value: Option<Bound<'_, PyAny>>| match value.filter(|value| !value.is_none()) {
+        None => Ok(None),
+        Some(value) => value.str().map(|text| Some(text.to_string_lossy().into_owned())),
+    };
+    let salt = text(request.request.getattr_opt(intern!(py, "cache_salt"))?)?;
+    let adapter = request.request.getattr_opt(intern!(py, "lora_request"))?;
+    let adapter = adapter.filter(|adapter| !adapter.is_none());
+    let name = adapter.map(|adapter| adapter.getattr_opt(intern!(py, "lora_name"))).transpose()?;
+    let adapter = text(name.flatten())?;
+    let salt = salt.filter(|salt| !salt.is_empty());
+    if salt.is_none() && adapter.is_none() {
+        return Ok(0);
+    }
+    let mut hasher = DefaultHasher::new();
+    (salt, adapter).hash(&mut hasher);
+    Ok(hasher.finish() | 1)
+}
+
+/// Returns the first tokens of a request's prompt. Returns `None` if none are wanted, and for a
+/// prompt whose tokens do not identify it, because it has embeddings or multimodal inputs.
+fn first_tokens(request: &Reader<'_, '_>, most: usize) -> PyResult<Option<Vec<i64>>> {
+    if most == 0 {
+        return Ok(None);
+    }
+    let py = request.py();
+    let features = request.request.getattr_opt(intern!(py, "mm_features"))?;
+    if features.map_or(Ok(false), |features| features.is_truthy())? {
+        return Ok(None);
+    }
+    let tokens = request.request.getattr_opt(intern!(py, "prompt_token_ids"))?;
+    let Some(tokens) = tokens.and_then(|tokens| tokens.cast_into::<PyList>().ok()) else {
+        return Ok(None);
+    };
+    let first = tokens.iter().take(most).map(|token| token.extract());
+    Ok(first.collect::<PyResult<_>>().ok())
 }
 
 fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {

@@ -1,10 +1,11 @@
 //! The lines that a server recorded with `KVOXIDE_RECORD`: Mooncake's lines with ids of the output.
 
+use kvoxide_core::Outcome;
 use serde_json::Value;
 
 use super::rows::ROW_FIELDS;
 use super::{Dialect, Form, Lines, mooncake};
-use crate::outcomes::{OUTCOMES, Outcomes};
+use crate::outcomes::Outcomes;
 use crate::trace::fields::{Fields, LineError, given, within, wrong};
 use crate::trace::reading::Reading;
 use crate::trace::request::MAX_LENGTH;
@@ -66,8 +67,9 @@ fn outcomes(value: &Value) -> Result<Box<Outcomes>, LineError> {
     };
     let mut outcomes = Box::<Outcomes>::default();
     for (name, tokens) in given {
-        let Some(place) = OUTCOMES.iter().position(|known| known == name) else {
-            let message = format!("has {name:?}; expected {}", OUTCOMES.join(", "));
+        let Some(place) = Outcome::ALL.iter().position(|known| known.name() == name) else {
+            let message =
+                format!("has {name:?}; expected {}", Outcome::ALL.map(Outcome::name).join(", "));
             return Err(wrong("outcomes", message));
         };
         let number = within(tokens, 0..=MAX_LENGTH);
