@@ -19,8 +19,6 @@ from vllm.v1.request import Request, RequestStatus
 
 from tests.testing.small_world import BLOCK_SIZE, MAX_MODEL_LEN, config, full
 
-_hasher = get_request_block_hasher(BLOCK_SIZE, sha256_cbor)
-
 
 def plan(**changes: Any) -> Any:
     scenario = {
@@ -63,12 +61,14 @@ class SchedulerWorld:
         self,
         *specs: Any,
         scheduler_class: type | None = None,
+        hash_block_size: int = BLOCK_SIZE,
+        interval: int | None = None,
         connector: Any = None,
         **changes: Any,
     ) -> None:
         """Construct a scheduler with these groups. ``changes`` are values of :func:`plan`."""
         made = plan(connector=connector, **changes)
-        pool = config(*(specs or (full(),)), num_blocks=made.scenario.num_blocks)
+        pool = config(*(specs or (full(),)), num_blocks=made.scenario.num_blocks, interval=interval)
         scheduler_class = scheduler_class or (AsyncScheduler if made.is_async else Scheduler)
         connectors = mock.Mock(create_connector=lambda **_: connector)
         with (
@@ -79,11 +79,12 @@ class SchedulerWorld:
                 vllm_config=make_vllm_config(made),
                 kv_cache_config=pool,
                 structured_output_manager=mock.Mock(),
-                block_size=BLOCK_SIZE,
-                hash_block_size=BLOCK_SIZE,
+                block_size=made.scenario.scheduler_block_size,
+                hash_block_size=hash_block_size,
                 log_stats=True,
             )
         self.hits = 0
+        self._hasher = get_request_block_hasher(hash_block_size, sha256_cbor)
         self._tokens = itertools.count(1_000_000)
 
     def add(
@@ -96,6 +97,7 @@ class SchedulerWorld:
         adapter: str | None = None,
         extra: dict[str, Any] | None = None,
         prompt_logprobs: int | None = None,
+        priority: int = 0,
     ) -> Any:
         """Add a request, and return it."""
         lora = LoRARequest(lora_name=adapter, lora_int_id=1, lora_path="/a") if adapter else None
@@ -108,7 +110,8 @@ class SchedulerWorld:
             None,
             cache_salt=salt,
             lora_request=lora,
-            block_hasher=_hasher,
+            priority=priority,
+            block_hasher=self._hasher,
         )
         self.scheduler.add_request(request)
         return request

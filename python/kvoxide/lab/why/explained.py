@@ -78,7 +78,7 @@ def explain(
     recorded = file.trace.recorded_outcomes
     is_recorded = (recorded[:, 0] >= 0) & (not always_replay)
     if is_recorded.all():
-        lacks = tuple(f"{lack}; what is missing is not explained" for lack in file.lacks)
+        lacks = tuple(f"{lack}; the explanation leaves it out" for lack in file.lacks)
         return _explained(file, deployment, recorded, is_recorded, (), lacks)
     played = _Replay(file, deployment, groups or deployment.groups)
     outcomes = np.where(is_recorded[:, None], recorded, played.outcomes(quiet=quiet))

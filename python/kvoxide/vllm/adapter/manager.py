@@ -13,6 +13,7 @@ from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
 from kvoxide.vllm.adapter.events import add_kinds
+from kvoxide.vllm.adapter.lost_hits_log import warn_every_hour
 from kvoxide.vllm.adapter.pool import make_pool
 from kvoxide.vllm.adapter.retention_log import log_every_minute
 from kvoxide.vllm.adapter.support import engine_for
@@ -118,6 +119,8 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self._class_checks = cycle((True, *[False] * (_STEPS_PER_CLASS_CHECK - 1)))
         self._bound: dict[str, Any] = {}
         self._bind_calls()
+        self.engine.observe_outcomes()
+        self._bind("new_step_starts", warn_every_hour(self.engine, self.new_step_starts))
         if wanted.retention == "adaptive":
             self._bind("new_step_starts", log_every_minute(self.engine, self.new_step_starts))
         Switch(self, arguments)

@@ -16,6 +16,7 @@ No module here imports vLLM, torch or the compiled module until a caller needs i
   the code of no known release
 - :mod:`~kvoxide.vllm.environment.reasons`: says why kvoxide cannot be active here
 - :mod:`~kvoxide.vllm.environment.log`: the log messages of more than one module
+- :mod:`~kvoxide.vllm.environment.observed_engine`: finds the engine of a scheduler
 """
 
 from kvoxide.vllm.environment import counters, releases, settings
@@ -35,6 +36,7 @@ from kvoxide.vllm.environment.log import (
     log_switched,
     logger,
 )
+from kvoxide.vllm.environment.observed_engine import observed_engine
 from kvoxide.vllm.environment.reasons import (
     accepted_certificate,
     compiled_module_problem,
@@ -88,6 +90,7 @@ __all__ = [
     "log_switched",
     "logger",
     "native_kinds",
+    "observed_engine",
     "recognise",
     "recognise_connector",
     "recognise_host",

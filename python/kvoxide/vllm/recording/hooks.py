@@ -11,6 +11,7 @@ from kvoxide.vllm.environment import (
     compiled_module_problem,
     log_recording_off,
     logger,
+    observed_engine,
     settings,
 )
 
@@ -168,7 +169,12 @@ def _start(scheduler: Any) -> Any:
         limit = settings.recording_limit()
         folder.mkdir(parents=True, exist_ok=True)
         limit = default_limit(folder) if limit is None else limit
-        recorder = Recorder(folder, header_of(scheduler, time.time()), limit or None)
+        recorder = Recorder(
+            folder,
+            header_of(scheduler, time.time()),
+            limit or None,
+            take_outcomes=_take_outcomes(scheduler),
+        )
     except Exception as error:
         reason = error if isinstance(error, OSError | settings.SettingsError) else repr(error)
         log_recording_off(folder, reason)
@@ -176,6 +182,25 @@ def _start(scheduler: Any) -> Any:
     weakref.finalize(scheduler, recorder.close)
     logger.info("kvoxide: recording requests and steps to %s.", folder)
     return recorder
+
+
+def _take_outcomes(scheduler: Any) -> Callable[[], Any]:
+    """Return a function that returns the outcomes of newly admitted prompts, as
+    ``VllmManager.take_outcomes`` does. It returns none while no engine of kvoxide gets the
+    scheduler's calls, or if the engine failed."""
+    if (engine := observed_engine(scheduler)) is not None:
+        engine.observe_outcomes(per_request=True)
+    scheduler_ref = weakref.ref(scheduler)
+
+    def take_outcomes() -> Any:
+        scheduler = scheduler_ref()
+        try:
+            engine = None if scheduler is None else observed_engine(scheduler)
+            return () if engine is None else engine.take_outcomes()
+        except Exception:  # the scheduler gets the same error from the engine itself
+            return ()
+
+    return take_outcomes
 
 
 def _reasons(scheduler: Any) -> list[str]:

@@ -1,16 +1,20 @@
 """Turns events into lines of JSON. Of a request, only lengths, times and numbers of blocks
 remain."""
 
+import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvoxide._core_vllm import VllmBlockNumbers
+from kvoxide.outcomes import by_name
 
 
 class EndedRequest(NamedTuple):
     """The data of a request's line. Lengths are in tokens, ``arrival_time`` in seconds since the
     epoch.
 
-    ``block_hashes`` is the request's own list, which no longer changes.
+    ``block_hashes`` is the request's own list, which no longer changes. ``outcomes`` are the tokens
+    of its prompt by outcome, or None.
     """
 
     request_id: str
@@ -22,6 +26,7 @@ class EndedRequest(NamedTuple):
     sampling_params: Any
     num_computed_tokens: int
     skips_cache: bool
+    outcomes: Sequence[int] | None = None
 
 
 class Step(NamedTuple):
@@ -73,7 +78,9 @@ class RequestLines:
             prompt_ids,
             output_ids,
             ended.status.name.removeprefix("FINISHED_").lower().encode(),
-            _claim(ended.sampling_params) + (b',"skips_cache":true' if ended.skips_cache else b""),
+            _claim(ended.sampling_params)
+            + (b',"skips_cache":true' if ended.skips_cache else b"")
+            + _outcomes(ended),
         )
 
 
@@ -90,3 +97,13 @@ def _claim(sampling_params: Any) -> bytes:
     if type(ttl) in (int, float) and 0 < ttl < float("inf"):
         fields += b',"ttl":%.3f' % max(ttl, 0.001)
     return fields
+
+
+def _outcomes(ended: EndedRequest) -> bytes:
+    """Return the outcomes of a prompt as a further field. A prompt that grew after it was admitted
+    has none."""
+    counts = ended.outcomes
+    if counts is None or sum(counts) != ended.num_prompt_tokens:
+        return b""
+    named = {name: count for name, count in by_name(counts).items() if count}
+    return b',"outcomes":%b' % json.dumps(named, separators=(",", ":")).encode()

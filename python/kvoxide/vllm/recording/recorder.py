@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,9 @@ _FLUSHED_SECONDS: Final = 1
 
 _Event = EndedRequest | ScheduledStep | Preempted | CacheReset
 
+TakeOutcomes = Callable[[], Sequence[tuple[str, Sequence[int]]]]
+"""Returns the outcomes of the prompts that were admitted since the last call, by request."""
+
 
 class Recorder:
     """The recording of one scheduler. No error here reaches the scheduler: the first one is logged
@@ -47,9 +50,10 @@ class Recorder:
         header: dict[str, Any],
         limit: int | None = None,
         max_bytes: int | None = None,
+        take_outcomes: TakeOutcomes = tuple,
     ) -> None:
         """Create the files in ``folder`` and start. ``limit`` is the most bytes that they may take
-        together. Raises :class:`OSError`."""
+        together. ``take_outcomes`` is called after each step. Raises :class:`OSError`."""
         self._folder = folder
         self._events: deque[_Event] = deque()
         self._steps: deque[Step] = deque()
@@ -66,6 +70,9 @@ class Recorder:
         # Tokens that requests had when they were preempted. Where these are computed again, their
         # blocks are cached when the step is scheduled, although its output is in flight.
         self._preempted: dict[str, int] = {}
+        self._take_outcomes = take_outcomes
+        # Of the requests that have not ended.
+        self._outcomes: dict[str, Sequence[int]] = {}
         self._is_on = True
         self._wake = threading.Event()
         self._flushes = threading.Condition()
@@ -87,6 +94,7 @@ class Recorder:
     def request_ends(self, request: Any) -> None:
         """Record a request that is about to be freed. If it never ran, there is nothing to play."""
         try:
+            outcomes = self._outcomes.pop(request.request_id, None)
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
             num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
@@ -101,6 +109,7 @@ class Recorder:
                     request.sampling_params,
                     max(_num_settled(request), num_again),
                     bool(request.skip_reading_prefix_cache),
+                    outcomes,
                 )
             )
         except Exception as error:
@@ -110,6 +119,9 @@ class Recorder:
         """Record a step that was scheduled. ``started`` is when that began, in seconds of
         :func:`time.perf_counter`."""
         try:
+            for request_id, outcomes in self._take_outcomes():
+                # A preempted request is admitted again, and hits its own blocks.
+                self._outcomes.setdefault(request_id, outcomes)
             has_preempted, self._has_preempted = self._has_preempted, False
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
@@ -216,6 +228,7 @@ class Recorder:
             self._events.clear()
             self._steps.clear()
             self._preempted.clear()
+            self._outcomes.clear()
 
     def _write_all(self) -> None:
         if max(len(self._events), len(self._steps)) > MAX_WAITING:

@@ -34,7 +34,8 @@
 //!   remembered keys if all groups are evicted equally, and at most the number of remembered keys
 //!   times the number of groups. For a pool of 100,000 blocks the probability is about 0.00001.
 //!
-//! Tokens after the last full hash block have no key. They are `first_time` if they were not hit.
+//! Tokens after the last full hash block have no key. They are `first_time` if they were not hit, or
+//! `below_block` if the start of the prompt shows that they were computed before.
 //!
 //! [`crate::Manager::reset_prefix_cache`] also clears the memory. The caller drops the cache, for
 //! instance for new weights, so later misses are not evictions. A block that gets
