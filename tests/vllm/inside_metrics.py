@@ -17,7 +17,7 @@ from kvoxide import PoisonedError  # noqa: E402
 from kvoxide.lab.verify.schedulers import configuration  # noqa: E402
 from kvoxide.vllm.environment import Reason, counters  # noqa: E402
 from kvoxide.vllm.environment.fallbacks import FALLBACK_KINDS  # noqa: E402
-from kvoxide.vllm.metrics import engine_process, exporter, outcomes, reporter  # noqa: E402
+from kvoxide.vllm.metrics import engine_process, exporter, reporter, sources  # noqa: E402
 from kvoxide.vllm.metrics.definitions import BY_NAME, OUTCOMES  # noqa: E402
 from kvoxide.vllm.metrics.report import Values, as_payload, read_payload  # noqa: E402
 from kvoxide.vllm.plugin import decision  # noqa: E402
@@ -306,7 +306,8 @@ class Outcomes:
 def test_outcomes_of_prompts_are_exported(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVOXIDE", "off")
     world = world_of()
-    setattr(world.scheduler, outcomes.ATTRIBUTE, source := Outcomes())
+    source = Outcomes()
+    monkeypatch.setattr(sources, "observed_engine", lambda scheduler: source)
     logger = new_exporter()
     logger.record(stats_with(report_of(world)), None)
     source.outcomes["first_time"] += 5

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kvoxide.vllm.environment import (
     counters,
     log_metrics_off,
+    observed_engine,
     recognise,
     releases,
     settings,
@@ -46,7 +47,6 @@ class Sources:
         }
         if (engine := self._engine()) is not None:
             engine.time_calls()
-            outcomes.start(engine)
 
     def totals(self, now: float) -> Values:
         """Return the totals at ``now``, in seconds of :func:`time.monotonic`."""
@@ -100,8 +100,9 @@ class Sources:
             values.distribute("kvoxide_call_seconds", distribution, call=call)
 
     def _read_outcomes(self, values: Values, now: float) -> None:
-        source = self._engine() or vars(self._scheduler).get(outcomes.ATTRIBUTE)
-        outcomes.add_outcomes(values, source)
+        engine = observed_engine(self._scheduler)
+        if engine is not None and not engine.is_poisoned:
+            outcomes.add_outcomes(values, engine)
 
     def _read_host(self, values: Values, now: float) -> None:
         if host_tier.add_host_tier(values, self._scheduler.connector):

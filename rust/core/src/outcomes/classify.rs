@@ -72,7 +72,7 @@ impl AdmittedPrompt<'_> {
         let longest = rules.longest(seen.num_tokens, max_length);
         let last_end = rules.last_end(longest).clamp(hit, num_prompt_tokens);
         let Losses { evicted_full, evicted_tail, never_cached } =
-            losses(rules, hit, longest, seen.present, |group, end| keys.is_known(group, end));
+            losses(rules, hit, longest, seen.present, |group, end| keys.ask(group, end));
         // A part of the hit that the caller did not take is cached, not evicted.
         let not_taken = match evicted_tail {
             0 => 0,

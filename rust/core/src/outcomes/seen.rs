@@ -9,6 +9,10 @@ use crate::request::HashSource;
 /// memory can have forgotten some blocks of a chain and still remember later ones.
 pub const MAX_GAP: usize = 8;
 
+/// The number of loaded blocks of a prompt for which times since their evictions are measured. More
+/// would take longer than the rest of the look-up.
+const MAX_LOADED: usize = 1024;
+
 /// The keys of a prompt: which are cached, and which are remembered as evicted.
 pub(super) struct PromptKeys<'a> {
     pub(super) pool: &'a mut BlockPool,
@@ -34,10 +38,11 @@ impl PromptKeys<'_> {
         self.key(group, num_tokens).is_some_and(|key| self.pool.find(&key).is_some())
     }
 
-    /// Returns whether a group has a prefix of this many tokens, or had it and it was evicted.
-    pub(super) fn is_known(&mut self, group: GroupId, num_tokens: usize) -> bool {
+    /// Asks for a prefix of this many tokens. Returns whether a group has it, or had it and it was
+    /// evicted. The evicted key then counts as asked for.
+    pub(super) fn ask(&mut self, group: GroupId, num_tokens: usize) -> bool {
         let Some(key) = self.key(group, num_tokens) else { return false };
-        self.pool.find(&key).is_some() || self.pool.index_mut().was_evicted(&key)
+        self.pool.find(&key).is_some() || self.pool.index_mut().ask_for_evicted(&key)
     }
 
     fn key(&self, group: GroupId, num_tokens: usize) -> Option<CacheKey> {
@@ -87,9 +92,13 @@ impl PromptKeys<'_> {
         let cached = local / spec.block_size;
         let cached = cached + (cached..num_blocks).take_while(is_cached).count();
         let mut known = cached.max(hit / spec.block_size);
+        // A block that a connector loads again was evicted, and is asked for.
+        for block in (cached..known.min(num_blocks)).take(MAX_LOADED) {
+            self.ask_in(spec, end(block));
+        }
         let mut block = known;
         while block < num_blocks && block - known <= MAX_GAP {
-            if self.is_known_in(spec, end(block)) || self.is_known_in_any(rules, end(block)) {
+            if self.ask_in(spec, end(block)) || self.ask_in_any(rules, end(block)) {
                 known = block + 1;
             }
             block += 1;
@@ -100,15 +109,15 @@ impl PromptKeys<'_> {
             let in_all = |&end: &usize| spec.groups.iter().all(|&group| self.is_cached(group, end));
             cached = inside(cached, spec.unit).rev().find(in_all).unwrap_or(cached);
         }
-        let in_any = |&end: &usize| self.is_known_in_any(rules, end);
+        let in_any = |&end: &usize| self.ask_in_any(rules, end);
         known = inside(known, rules.hash_block_size).rev().find(in_any).unwrap_or(known);
         (cached, known)
     }
 
     /// Returns whether any group of a spec has or had a prefix. All of its groups are asked, so that
     /// each evicted key counts as asked for.
-    fn is_known_in(&mut self, spec: &SpecRules, end: usize) -> bool {
-        spec.groups.iter().filter(|&&group| self.is_known(group, end)).count() > 0
+    fn ask_in(&mut self, spec: &SpecRules, end: usize) -> bool {
+        spec.groups.iter().filter(|&&group| self.ask(group, end)).count() > 0
     }
 
     /// Returns the longest prefix, of more than `hit` tokens, that any group has or had; `hit` if
@@ -117,11 +126,11 @@ impl PromptKeys<'_> {
         let size = self.hash_block_size;
         let ends = (1..=self.num_hashed / size).rev().map(|n| n * size);
         let mut ends = ends.take_while(|&end| end > hit);
-        ends.find(|&end| self.is_known_in_any(rules, end)).unwrap_or(hit)
+        ends.find(|&end| self.ask_in_any(rules, end)).unwrap_or(hit)
     }
 
-    fn is_known_in_any(&mut self, rules: &HitRules, end: usize) -> bool {
+    fn ask_in_any(&mut self, rules: &HitRules, end: usize) -> bool {
         let specs = rules.specs.iter().filter(|spec| spec.can_cache(end));
-        specs.flat_map(|spec| &spec.groups).any(|&group| self.is_known(group, end))
+        specs.flat_map(|spec| &spec.groups).any(|&group| self.ask(group, end))
     }
 }

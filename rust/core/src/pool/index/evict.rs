@@ -116,8 +116,9 @@ impl PrefixIndex {
         self.evictions.memory.as_deref_mut()
     }
 
-    /// Returns whether a key was evicted and is still remembered.
-    pub(crate) fn was_evicted(&mut self, key: &CacheKey) -> bool {
+    /// Asks for an evicted key, which counts the time since its eviction once. Returns whether the key
+    /// is still remembered.
+    pub(crate) fn ask_for_evicted(&mut self, key: &CacheKey) -> bool {
         let fingerprint = self.layout.fingerprint_of(key);
         self.evictions.memory.as_mut().is_some_and(|memory| memory.ask(fingerprint))
     }
