@@ -197,9 +197,21 @@ def test_a_step_reads_the_clock_once(clock: Clock) -> None:
     assert clock.num_reads == 5
 
 
-def test_without_it_no_step_reads_the_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_it_no_step_reads_the_clock_for_retention(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KVOXIDE_POLICY")
     manager = make_manager()
     manager.new_step_starts()
     assert (clock.num_reads, manager.engine.retention_report()) == (0, None)
-    assert "new_step_starts" not in manager.__dict__
+
+
+def test_a_step_reads_the_clock_once_for_the_hourly_warning(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KVOXIDE_POLICY")
+    monkeypatch.setattr("kvoxide.vllm.adapter.lost_hits_log.monotonic", clock)
+    manager = make_manager()
+    before = clock.num_reads
+    manager.new_step_starts()
+    assert clock.num_reads == before + 1
