@@ -15,10 +15,11 @@ load_general_plugins()
 import prometheus_client  # noqa: E402
 from kvoxide import PoisonedError  # noqa: E402
 from kvoxide.lab.verify.schedulers import configuration  # noqa: E402
+from kvoxide.outcomes import NAMES  # noqa: E402
 from kvoxide.vllm.environment import Reason, counters  # noqa: E402
 from kvoxide.vllm.environment.fallbacks import FALLBACK_KINDS  # noqa: E402
 from kvoxide.vllm.metrics import engine_process, exporter, reporter, sources  # noqa: E402
-from kvoxide.vllm.metrics.definitions import BY_NAME, OUTCOMES  # noqa: E402
+from kvoxide.vllm.metrics.definitions import BY_NAME  # noqa: E402
 from kvoxide.vllm.metrics.report import Values, as_payload, read_payload  # noqa: E402
 from kvoxide.vllm.plugin import decision  # noqa: E402
 from vllm.v1.core import kv_cache_metrics  # noqa: E402
@@ -293,7 +294,7 @@ class Outcomes:
     """Replaces the engine's report of prompts."""
 
     def __init__(self) -> None:
-        self.outcomes = dict.fromkeys(OUTCOMES, 7)
+        self.outcomes = dict.fromkeys(NAMES, 7)
         self.evictions = {"full": 3, "tail": 4}
         self.reuse_gap_bounds = [1.0, 10.0]
         self.reuse_gap_counts = [2, 1, 1]
@@ -314,7 +315,7 @@ def test_outcomes_of_prompts_are_exported(page: Any, monkeypatch: pytest.MonkeyP
     source.reuse_gap_counts, source.reuse_gap_sum = [2, 3, 1], 120.0
     logger.record(stats_with(report_of(world)), None)
     found = page()
-    for outcome in OUTCOMES:
+    for outcome in NAMES:
         expected = 12 if outcome == "first_time" else 7
         assert found[f"kvoxide_prompt_tokens_total 0 {outcome}"] == expected
     assert found["kvoxide_evictions_total 0 tail"] == 4

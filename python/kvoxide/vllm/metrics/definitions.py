@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
+from kvoxide.outcomes import NAMES
 from kvoxide.vllm.environment.fallbacks import FALLBACK_KINDS
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -13,18 +14,6 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 COMMON_LABELS: Final = ("model_name", "engine")
 """The labels of all metrics, with the values that vLLM's own metrics have."""
 
-OUTCOMES: Final = (
-    "hit_gpu",
-    "hit_host",
-    "hit_answer",
-    "first_time",
-    "below_block",
-    "evicted_full",
-    "evicted_tail",
-    "never_cached",
-    "other_salt_or_adapter",
-    "not_cacheable",
-)
 PARTS: Final = ("manager", "hasher", "host")
 SHADOW_PARTS: Final = ("manager", "host")
 STANDSTILL_REASONS: Final = (
@@ -94,7 +83,7 @@ METRICS: Final = (
         "kvoxide_prompt_tokens_total",
         "counter",
         "Prompt tokens of admitted requests, by what happened to them.",
-        {"outcome": OUTCOMES},
+        {"outcome": NAMES},
     ),
     Metric(
         "kvoxide_default_hit_tokens_total",
