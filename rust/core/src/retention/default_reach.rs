@@ -37,7 +37,8 @@ impl DefaultReach<'_> {
         let num_without_tail = hit.len().saturating_sub(start / self.full.block_size);
         let num_tails = self.num_new_tails(start, admission.request.num_prompt_tokens);
         adaptive.note_default(num_tails, num_without_tail);
-        WithoutTail { start, end }
+        // With groups of several block sizes, the hit can end after the shared prefix.
+        WithoutTail { start: start.min(end), end }
     }
 
     /// Returns the number of tokens up to the last tail that the default policy has in the shared
