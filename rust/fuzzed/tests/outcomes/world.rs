@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use kvoxide_core::outcomes::PromptStart;
 use kvoxide_core::{
     AllocateArgs, BlockHash, BlockId, HashWindow, Manager, ManagerConfig, ObservedAdmission,
     ObservedRequest, Outcome, PrefixHit, RequestView, check, digest,
@@ -240,7 +241,12 @@ impl World {
         };
         let expected = self.oracle.as_ref().map(|oracle| oracle.classify(&self.manager, &prompt));
         let hashes = HashWindow::from(&request.hashes[..]);
-        let observed = ObservedRequest { hashes: &hashes, reads_cache, start: None };
+        // The naive classification knows no text.
+        let realm = self.next_id % 3;
+        let num_start = self.manager.num_start_tokens(realm).min(request.num_prompt_tokens);
+        let text: Vec<i64> = request.tokens[..num_start].iter().map(|&id| id as i64).collect();
+        let start = self.oracle.is_none().then_some(PromptStart { tokens: &text, realm });
+        let observed = ObservedRequest { hashes: &hashes, reads_cache, start };
         let before = self.manager.outcome_report();
         let admitted = self.manager.admit_observed(&view, &args, observed);
         if let Some(unobserved) = &mut self.unobserved {
