@@ -119,7 +119,6 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self._class_checks = cycle((True, *[False] * (_STEPS_PER_CLASS_CHECK - 1)))
         self._bound: dict[str, Any] = {}
         self._bind_calls()
-        self.engine.observe_outcomes()
         self._bind("new_step_starts", warn_every_hour(self.engine, self.new_step_starts))
         if wanted.retention == "adaptive":
             self._bind("new_step_starts", log_every_minute(self.engine, self.new_step_starts))

@@ -47,6 +47,8 @@ class Sources:
         }
         if (engine := self._engine()) is not None:
             engine.time_calls()
+        if (observed := observed_engine(scheduler)) is not None:
+            observed.observe_outcomes()
 
     def totals(self, now: float) -> Values:
         """Return the totals at ``now``, in seconds of :func:`time.monotonic`."""

@@ -76,9 +76,11 @@ impl Manager {
     }
 
     /// Returns how many tokens at the start of the next prompt would help to explain its misses. A
-    /// `realm` is a number for its salt and its adapter; 0 means neither.
-    pub fn num_start_tokens(&self, realm: u64) -> usize {
-        self.outcomes.as_ref().map_or(0, |observer| observer.num_start_tokens(realm))
+    /// `realm` is a number for its salt and its adapter; 0 means neither. `num_hit_tokens` of the
+    /// prompt are hit.
+    pub fn num_start_tokens(&self, realm: u64, num_hit_tokens: usize) -> usize {
+        let observer = self.outcomes.as_ref();
+        observer.map_or(0, |observer| observer.num_start_tokens(realm, num_hit_tokens))
     }
 
     /// Sets the time, in seconds, of the evictions and admissions that follow. Does nothing unless

@@ -24,8 +24,8 @@ impl OutcomeObserver {
     }
 
     /// Returns how many tokens at the start of a prompt are of use.
-    pub(crate) fn num_start_tokens(&self, realm: u64) -> usize {
-        self.starts.num_tokens(realm)
+    pub(crate) fn num_start_tokens(&self, realm: u64, num_hit_tokens: usize) -> usize {
+        self.starts.num_tokens(realm, num_hit_tokens)
     }
 
     /// Forgets the prompts so far, as when the cache is reset.

@@ -39,9 +39,11 @@ impl PromptStarts {
         Self { slots: vec![0; num_slots], unit, has_realms: false }
     }
 
-    /// Returns how many tokens of a prompt are of use; 0 if none are.
-    pub(super) fn num_tokens(&self, realm: u64) -> usize {
-        let is_needed = self.unit >= MIN_UNIT || self.has_realms || realm != 0;
+    /// Returns how many tokens of a prompt are of use; 0 if none are. If a hit covers all of them,
+    /// an earlier prompt with the same start was remembered already.
+    pub(super) fn num_tokens(&self, realm: u64, num_hit_tokens: usize) -> usize {
+        let can_see_more = self.unit >= MIN_UNIT || self.has_realms || realm != 0;
+        let is_needed = can_see_more && num_hit_tokens < MAX_TOKENS;
         if is_needed && !self.slots.is_empty() { MAX_TOKENS } else { 0 }
     }
 
@@ -140,7 +142,7 @@ mod tests {
     /// Returns the tokens below a block, of another salt, and of the first time.
     fn observe(starts: &mut PromptStarts, tokens: &[i64], realm: u64, seen: usize) -> [u64; 3] {
         let mut counts = outcomes(seen, tokens.len() - seen);
-        let most = starts.num_tokens(realm);
+        let most = starts.num_tokens(realm, 0);
         starts
             .observe(PromptStart { tokens: &tokens[..tokens.len().min(most)], realm }, &mut counts);
         assert_eq!(counts.num_tokens(), tokens.len() as u64);
@@ -191,11 +193,11 @@ mod tests {
     #[test]
     fn nothing_is_read_for_short_blocks_without_salts() {
         let mut starts = PromptStarts::new(1000, 16);
-        assert_eq!(starts.num_tokens(0), 0);
+        assert_eq!(starts.num_tokens(0, 0), 0);
         assert_eq!(observe(&mut starts, &prompt(500, 1, 700), 0, 0), [0, 0, 700]);
         assert_eq!(observe(&mut starts, &prompt(500, 1, 700), 0, 0), [0, 0, 700]);
-        assert_eq!(starts.num_tokens(1), MAX_TOKENS);
-        assert_eq!(PromptStarts::new(0, 1600).num_tokens(1), 0);
+        assert_eq!(starts.num_tokens(1, 0), MAX_TOKENS);
+        assert_eq!(PromptStarts::new(0, 1600).num_tokens(1, 0), 0);
     }
 
     #[test]

@@ -9,6 +9,10 @@ use crate::request::HashSource;
 /// memory can have forgotten some blocks of a chain and still remember later ones.
 pub const MAX_GAP: usize = 8;
 
+/// The most places inside a block at which keys are asked for. Windows have keys there, but a hit
+/// that ends there does not exist. So only the length of `below_block` is rounded down.
+const MAX_INSIDE: usize = 16;
+
 /// The number of loaded blocks of a prompt for which times since their evictions are measured. More
 /// would take longer than the rest of the look-up.
 const MAX_LOADED: usize = 1024;
@@ -20,6 +24,11 @@ pub(super) struct PromptKeys<'a> {
     pub(super) hash_block_size: usize,
     /// The number of tokens in full hash blocks of the prompt.
     pub(super) num_hashed: usize,
+}
+
+/// Returns the distance of the places inside a block at which keys of other groups are asked for.
+fn step_inside(block_size: usize, hash_block_size: usize) -> usize {
+    (block_size / hash_block_size).div_ceil(MAX_INSIDE) * hash_block_size
 }
 
 /// The part of a prompt that was computed before, in tokens.
@@ -110,7 +119,11 @@ impl PromptKeys<'_> {
             cached = inside(cached, spec.unit).rev().find(in_all).unwrap_or(cached);
         }
         let in_any = |&end: &usize| self.ask_in_any(rules, end);
-        known = inside(known, rules.hash_block_size).rev().find(in_any).unwrap_or(known);
+        let step = match spec.unit < spec.block_size {
+            true => rules.hash_block_size,
+            false => step_inside(spec.block_size, rules.hash_block_size),
+        };
+        known = inside(known, step).rev().find(in_any).unwrap_or(known).max(cached);
         (cached, known)
     }
 

@@ -243,7 +243,8 @@ impl World {
         let hashes = HashWindow::from(&request.hashes[..]);
         // The naive classification knows no text.
         let realm = self.next_id % 3;
-        let num_start = self.manager.num_start_tokens(realm).min(request.num_prompt_tokens);
+        let num_start = self.manager.num_start_tokens(realm, hit.length);
+        let num_start = num_start.min(request.num_prompt_tokens);
         let text: Vec<i64> = request.tokens[..num_start].iter().map(|&id| id as i64).collect();
         let start = self.oracle.is_none().then_some(PromptStart { tokens: &text, realm });
         let observed = ObservedRequest { hashes: &hashes, reads_cache, start };

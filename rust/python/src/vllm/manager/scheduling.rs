@@ -307,7 +307,8 @@ fn admit(
     let list = hashes_of(request)?;
     let hashes = PyHashes::of(request, &list, hash_len)?;
     let realm = realm_of(request)?;
-    let tokens = first_tokens(request, core.num_start_tokens(realm))?;
+    let num_hit_tokens = args.num_new_computed_tokens;
+    let tokens = first_tokens(request, core.num_start_tokens(realm, num_hit_tokens))?;
     let start = tokens.as_deref().map(|tokens| PromptStart { tokens, realm });
     let observed = ObservedRequest { hashes: &hashes, reads_cache, start };
     allocate(core, view, args, Some(observed)).into_vllm(py)
