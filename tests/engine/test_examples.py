@@ -77,6 +77,8 @@ def serve(environment: dict[str, str], models: Path, folder: Path) -> Iterator[P
     _, *options = documented_command("serve.py")
     program = [sys.executable, str(EXAMPLES / "serve.py"), str(models / "llama")]
     output = folder / "serve.txt"
+    # A shell lets programs in the background ignore the signal, and so would the server.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with output.open("wb") as stream:
         process = subprocess.Popen(
             [*program, *options, *ON_A_CPU], cwd=folder, env=environment, stdout=stream

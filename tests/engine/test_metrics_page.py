@@ -30,11 +30,10 @@ PROMPTS: Final = 12
 POOL: Final = {"num_gpu_blocks_override": 150}
 OFFLOADING: Final = offloaded(Job(MODEL), megabytes=2).options
 
-# Metrics that a server without shadow mode and without priorities does not have.
+# Metrics that a server without shadow mode does not have.
 NOT_HERE: Final = {
     "kvoxide_shadow_calls_total",
     "kvoxide_shadow_differences_total",
-    "kvoxide_priority_requests_total",
 }
 
 Samples = Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]

@@ -368,7 +368,7 @@ impl<'a, C: Cache> Run<'a, C> {
             self.num_answer_tokens = num_answer_tokens.unwrap_or(0);
             report.skips_cache = request.skips_reading;
             report.shared = self.cache.shared(&request.view());
-            report.losses = match request.skips_reading {
+            report.losses = match request.skips_reading && self.settings.enable_caching {
                 true => Losses { never_cached: report.shared.last_end, ..Losses::default() },
                 false => self.cache.losses(&request.view(), hit),
             };
