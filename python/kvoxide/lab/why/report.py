@@ -16,7 +16,7 @@ _NOTHING_AVOIDABLE: Final = "No token was computed for a reason that a setting a
 
 
 def print_report(explained: Explained, num_most_lost: int) -> None:
-    """Print the requests together, by hour, and those that lost most."""
+    """Print all requests together, then by hour, then the requests that lost most."""
     whole = total(explained)
     _print_outcomes(_title(explained, whole), whole, explained.unknown)
     click.echo(_advice(whole))
