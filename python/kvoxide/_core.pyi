@@ -625,8 +625,8 @@ class OutcomeReport:
         - ``evicted_tail``: the full attention is cached, but the window or state of a hit was
           evicted.
         - ``never_cached``: computed before, but no window or state of a later hit was ever cached.
-        - ``other_salt_or_adapter``: computed under another salt or adapter. Always 0
-          without vLLM.
+        - ``other_salt_or_adapter``: computed under another salt or adapter. Only requests with
+          ``prompt_token_ids`` can be compared.
         - ``not_cacheable``: had to be computed. Caching is off, the request skips reading it, it is
           the last token, or the caller took a shorter hit.
         """

@@ -21,6 +21,7 @@ BY_RELEASE = [
     "inside_events.py",
     "inside_hashing.py",
     "inside_host.py",
+    "inside_outcomes.py",
     "inside_standstill.py",
     "inside_takeover.py",
     "inside_wrapped.py",

@@ -47,12 +47,22 @@ def serve(
     num_answer: int = 0,
     external: int = 0,
     skip: bool = False,
+    salt: str | None = None,
+    adapter: str | None = None,
+    hasher: BlockHasher = HASHER,
     name: str = "a",
     finish: bool = True,
 ) -> Request:
     """Serve a request whose tokens count up."""
     tokens = np.arange(first, first + num_tokens, dtype=np.int32)
-    request = Request(name, tokens, block_hasher=HASHER, skip_reading_prefix_cache=skip)
+    request = Request(
+        name,
+        tokens,
+        block_hasher=hasher,
+        skip_reading_prefix_cache=skip,
+        cache_salt=salt,
+        lora=(adapter, "/path") if adapter else None,
+    )
     hit, num_hit, request.shared_prefix_boundary = manager.get_computed_blocks(request)
     num_new = num_tokens - num_hit - external
     new = manager.allocate_slots(
@@ -129,6 +139,38 @@ def test_tokens_of_a_connector_are_hits() -> None:
     manager = observed(make_manager(full(16), num_blocks=100))
     serve(manager, 0, 100, external=48)
     assert last(manager) == {"hit_host": 48, "first_time": 52}
+
+
+def test_text_under_another_salt_or_adapter_is_found() -> None:
+    manager = observed(make_manager(full(16), num_blocks=100))
+    serve(manager, 0, 96, salt="a")
+    assert last(manager) == {"first_time": 96}
+    for other in ({"salt": "b"}, {"adapter": "x"}, {"salt": "a", "adapter": "x"}, {"salt": ""}):
+        serve(manager, 0, 96, **other)
+        assert last(manager) == {"other_salt_or_adapter": 96}, other
+    serve(manager, 0, 96, salt="b")
+    assert last(manager) == {"hit_gpu": 80, "below_block": 15, "not_cacheable": 1}
+
+
+def test_text_of_requests_without_tokens_is_not_compared() -> None:
+    manager = observed(make_manager(full(16), num_blocks=100))
+    for salt in ("a", "b"):
+        hashes = [bytes([ord(salt), n]) * 16 for n in range(6)]
+        request = Request(salt, block_hashes=hashes, num_prompt_tokens=96, cache_salt=salt)
+        assert manager.allocate_slots(request, 96) is not None
+        assert last(manager) == {"first_time": 96}
+
+
+@pytest.mark.parametrize("hash_block_size", [96, 16])
+def test_a_start_that_is_shorter_than_a_block_is_below_it(hash_block_size: int) -> None:
+    groups = (full(96),) if hash_block_size == 96 else (full(96), window(16, 32))
+    manager = observed(make_manager(*groups, num_blocks=200))
+    hasher = BlockHasher(hash_block_size)
+    serve(manager, 0, 80, hasher=hasher)
+    serve(manager, 0, 90, hasher=hasher)
+    assert last(manager) == {"below_block": 80, "first_time": 10}
+    serve(manager, 1, 90, hasher=hasher)
+    assert last(manager) == {"first_time": 90}
 
 
 def test_a_request_that_skips_the_cache_cannot_hit() -> None:

@@ -6,7 +6,9 @@ use super::report::{ByKind, by_kind};
 use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::Group;
-use crate::outcomes::{AdmittedPrompt, HitRules, OutcomeObserver, PromptOutcomes, PromptStart};
+use crate::outcomes::{
+    AdmittedPrompt, HitRules, OutcomeObserver, PromptOutcomes, PromptStart, start_positions,
+};
 use crate::pool::{BlockPool, ReuseGaps};
 use crate::request::{HashSource, RequestView};
 
@@ -28,7 +30,7 @@ pub struct ObservedRequest<'a> {
     pub hashes: &'a dyn HashSource,
     /// Whether the request reads the cache. Requests for prompt logprobs do not.
     pub reads_cache: bool,
-    /// The start of the prompt, if [`Manager::num_start_tokens`] asks for any tokens.
+    /// The start of the prompt, if the caller has its tokens.
     pub start: Option<PromptStart<'a>>,
 }
 
@@ -46,11 +48,18 @@ impl Manager {
     /// Starts to observe the outcomes of prompts. Remembers up to half as many evicted keys as the
     /// pool has blocks. Returns [`Error::Precondition`] if a request was served before.
     pub fn observe_outcomes(&mut self) -> Result<()> {
-        self.observe_outcomes_with_memory(self.config.num_blocks / 2)
+        // Together with the evicted keys, at most 8 bytes a block.
+        let num_starts = self.config.num_blocks * 3 / 4;
+        self.observe_outcomes_with_memory(self.config.num_blocks / 2, num_starts)
     }
 
-    /// Does the same as [`Self::observe_outcomes`] and remembers up to `num_keys` evicted keys.
-    pub fn observe_outcomes_with_memory(&mut self, num_keys: usize) -> Result<()> {
+    /// Does the same as [`Self::observe_outcomes`] and remembers up to `num_keys` evicted keys and
+    /// up to `num_starts` prefixes of prompts.
+    pub fn observe_outcomes_with_memory(
+        &mut self,
+        num_keys: usize,
+        num_starts: usize,
+    ) -> Result<()> {
         if self.outcomes.is_some() {
             return Ok(());
         }
@@ -62,8 +71,6 @@ impl Manager {
                     .into(),
             ));
         }
-        // Together with the evicted keys, at most 8 bytes a block.
-        let num_starts = self.config.num_blocks * 3 / 4;
         self.outcomes = Some(Box::new(OutcomeObserver::new(self.hit_rules(), num_starts)));
         self.pool.observe_outcomes(num_keys);
         Ok(())
@@ -75,12 +82,18 @@ impl Manager {
         self.outcomes.is_some()
     }
 
-    /// Returns how many tokens at the start of the next prompt would help to explain its misses. A
+    /// Returns the positions of the tokens that help to explain the misses of the next prompt. A
     /// `realm` is a number for its salt and its adapter; 0 means neither. `num_hit_tokens` of the
     /// prompt are hit.
-    pub fn num_start_tokens(&self, realm: u64, num_hit_tokens: usize) -> usize {
+    pub fn start_positions(
+        &self,
+        realm: u64,
+        num_prompt_tokens: usize,
+        num_hit_tokens: usize,
+    ) -> impl Iterator<Item = usize> + use<> {
         let observer = self.outcomes.as_ref();
-        observer.map_or(0, |observer| observer.num_start_tokens(realm, num_hit_tokens))
+        let is_read = observer.is_some_and(|observer| observer.reads_start(realm, num_hit_tokens));
+        start_positions(if is_read { num_prompt_tokens } else { 0 })
     }
 
     /// Sets the time, in seconds, of the evictions and admissions that follow. Does nothing unless

@@ -90,7 +90,7 @@ impl HitRules {
 
     /// Returns the distance of the places in a prompt at which keys end: the block size of groups
     /// that need the whole prefix, or the step of hits without such groups.
-    pub(super) fn key_distance(&self) -> usize {
+    pub fn key_distance(&self) -> usize {
         let full = self.specs.iter().filter(|spec| spec.is_full());
         full.map(|spec| spec.unit).min().unwrap_or(self.alignment)
     }

@@ -43,14 +43,25 @@
 //!
 //! The starts of prompts are remembered in up to 3 bytes per block of the pool: see
 //! [`PromptStart`]. They show shared text that is shorter than a block, or that has another salt or
-//! adapter. A new prompt replaces older ones, whose text then counts as `first_time`. A length is
-//! rounded down by up to an eighth.
+//! adapter. Four more errors are possible there:
+//!
+//! - A new prompt replaces older ones, whose text then counts as `first_time`.
+//! - A length is rounded down by up to an eighth.
+//! - If there is no block hash for each 16 tokens, only every fourth token of the first 256 is read,
+//!   and 4 tokens before each longer length: 184 tokens of the first 8,192. Two prompts that differ
+//!   only in tokens between these look the same. A difference of at least 4 tokens in a row is seen
+//!   in the first 256 tokens, and an insertion anywhere. The text after a difference that is not
+//!   seen counts as `below_block`, up to the end of its block, instead of `first_time`. The same
+//!   tokens tell text under different salts and adapters apart.
+//! - Text is compared with text under other salts from the first prompt on that has a salt or an
+//!   adapter.
 //!
 //! # Cost
 //!
 //! A refused admission costs nothing. An admission reads only keys after the hit, and stops after
 //! [`MAX_GAP`] unknown blocks. Only a model without full attention reads all keys of a prompt, as
-//! its look-up does, because any of its tails can be known.
+//! its look-up does, because any of its tails can be known. Of the prompt's tokens, at most 184 are
+//! read.
 
 mod observer;
 
@@ -72,4 +83,5 @@ pub use losses::{Losses, losses};
 pub(crate) use observer::OutcomeObserver;
 pub use outcome::{Outcome, PromptOutcomes};
 pub use prompt_starts::PromptStart;
+pub(crate) use prompt_starts::start_positions;
 pub use seen::MAX_GAP;

@@ -17,15 +17,16 @@ pub(crate) struct OutcomeObserver {
 }
 
 impl OutcomeObserver {
-    /// Creates an observer of a manager with these rules. It remembers this many starts of prompts.
+    /// Creates an observer of a manager with these rules. It remembers up to `num_starts` prefixes
+    /// of prompts.
     pub(crate) fn new(rules: HitRules, num_starts: usize) -> Self {
-        let starts = PromptStarts::new(num_starts, rules.key_distance());
+        let starts = PromptStarts::new(num_starts, rules.key_distance(), rules.hash_block_size);
         Self { rules, num_prompt_tokens: 0, total: PromptOutcomes::default(), starts }
     }
 
-    /// Returns how many tokens at the start of a prompt are of use.
-    pub(crate) fn num_start_tokens(&self, realm: u64, num_hit_tokens: usize) -> usize {
-        self.starts.num_tokens(realm, num_hit_tokens)
+    /// Returns whether tokens at the start of a prompt are of use.
+    pub(crate) fn reads_start(&self, realm: u64, num_hit_tokens: usize) -> bool {
+        self.starts.reads_tokens(realm, num_hit_tokens)
     }
 
     /// Forgets the prompts so far, as when the cache is reset.
@@ -43,9 +44,7 @@ impl OutcomeObserver {
         pool: &mut BlockPool,
     ) -> PromptOutcomes {
         let mut outcomes = prompt.classify(&self.rules, groups, pool);
-        if let Some(start) = prompt.start {
-            self.starts.observe(start, &mut outcomes);
-        }
+        self.starts.observe(prompt.hashes, prompt.start, &mut outcomes);
         self.num_prompt_tokens += prompt.num_prompt_tokens as u64;
         self.total.add_all(&outcomes);
         outcomes

@@ -66,7 +66,7 @@ impl<'a> HashWindow<'a> {
     }
 
     /// Returns the hash at a position of the chain, if the window has it.
-    pub(crate) fn get_at(&self, index: usize) -> Option<&'a BlockHash> {
+    pub fn get_at(&self, index: usize) -> Option<&'a BlockHash> {
         self.hashes.get(index.checked_sub(self.start)?)
     }
 

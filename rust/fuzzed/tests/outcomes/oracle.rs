@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::starts::Starts;
 use kvoxide_core::{
     BlockHash, BlockId, CacheKey, GroupId, HashWindow, Manager, ManagerConfig, Outcome, Policy,
 };
@@ -10,6 +11,9 @@ use kvoxide_core::{
 /// A prompt at its admission.
 pub struct Prompt<'a> {
     pub hashes: &'a [BlockHash],
+    pub tokens: &'a [u64],
+    /// A number for the salt; 0 for none.
+    pub realm: u64,
     pub num_prompt_tokens: usize,
     pub num_tokens: usize,
     pub num_local: usize,
@@ -25,6 +29,7 @@ pub struct Oracle {
     ever: HashSet<CacheKey>,
     /// The blocks of each cached key after the last call.
     cached: HashMap<CacheKey, Vec<BlockId>>,
+    starts: Starts,
 }
 
 impl Oracle {
@@ -35,7 +40,7 @@ impl Oracle {
             policy: Policy::every_tail(),
             ..config.clone()
         };
-        Self { config, ever: HashSet::new(), cached: HashMap::new() }
+        Self { config, ever: HashSet::new(), cached: HashMap::new(), starts: Starts::default() }
     }
 
     /// Notes the keys that a manager has after a call. Blocks of `written` can have got other keys,
@@ -56,6 +61,7 @@ impl Oracle {
 
     pub fn reset(&mut self) {
         self.ever.clear();
+        self.starts.clear();
         self.cached.clear();
     }
 
@@ -106,7 +112,13 @@ impl Oracle {
         add(Outcome::BelowBlock, below - last);
         add(Outcome::NotCacheable, not_taken + last);
         add(Outcome::FirstTime, all - seen.max(end));
+        self.starts.correct(&mut counts, manager, prompt);
         counts
+    }
+
+    /// Remembers the start of a prompt that was admitted.
+    pub fn remember(&mut self, manager: &Manager, prompt: &Prompt<'_>) {
+        self.starts.remember(manager, prompt);
     }
 
     /// Returns the longest prefix that ever had a key.

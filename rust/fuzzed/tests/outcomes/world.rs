@@ -16,10 +16,12 @@ const MAX_TOKENS: usize = 380;
 /// A call of the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// Admits a new request. Its prompt continues the history of a family after `shared` tokens.
+    /// Admits a new request. Its prompt continues the history of a family after `shared` tokens, in
+    /// which one token can be `changed`.
     Admit {
         family: u8,
         shared: usize,
+        changed: Option<usize>,
         len: usize,
         chunk: usize,
         external: usize,
@@ -42,6 +44,8 @@ pub enum Call {
 struct Request {
     id: u64,
     family: u8,
+    /// A number for the salt; 0 for none.
+    realm: u64,
     tokens: Vec<u64>,
     hashes: Vec<BlockHash>,
     num_prompt_tokens: usize,
@@ -52,7 +56,7 @@ struct Request {
 impl Request {
     fn hash(&mut self, size: usize) {
         for block in self.tokens.chunks_exact(size).skip(self.hashes.len()) {
-            let parent = self.hashes.last().map_or(7, |hash| hash.0[0]);
+            let parent = self.hashes.last().map_or(7 + self.realm, |hash| hash.0[0]);
             let mix =
                 |state: u64, &token: &u64| (state ^ token).wrapping_mul(MULTIPLIER).rotate_left(23);
             let digest = block.iter().fold(parent, mix);
@@ -69,6 +73,17 @@ impl Request {
     }
 }
 
+/// How much a manager remembers.
+#[derive(Clone, Copy, Debug)]
+pub enum Memory {
+    /// All that a world needs.
+    Exact,
+    /// Eight keys and prefixes.
+    Tiny,
+    /// As much as managers usually remember.
+    Usual,
+}
+
 /// A manager that observes outcomes, one that does not, and the naive classification.
 pub struct World {
     manager: Manager,
@@ -82,15 +97,22 @@ pub struct World {
     answers: HashMap<BlockId, bool>,
     last_total: [u64; 10],
     next_id: u64,
+    has_salts: bool,
     pub num_admitted: u64,
 }
 
 impl World {
-    /// Returns a world whose manager remembers `num_keys` evicted keys. With an exact memory,
-    /// outcomes are compared with the naive classification.
-    pub fn new(config: &ManagerConfig, num_keys: usize, is_exact: bool) -> Self {
+    /// Returns a world whose manager remembers evicted keys and the starts of prompts. With an exact
+    /// memory, outcomes are compared with the naive classification. Some requests can have salts.
+    pub fn new(config: &ManagerConfig, memory: Memory, has_salts: bool) -> Self {
         let mut manager = Manager::new(config.clone()).expect("a configuration that can work");
-        manager.observe_outcomes_with_memory(num_keys).expect("a new manager");
+        let (num_keys, num_starts) = match memory {
+            Memory::Exact => (1 << 16, 1 << 20),
+            Memory::Tiny => (8, 8),
+            Memory::Usual => (config.num_blocks / 2, config.num_blocks * 3 / 4),
+        };
+        manager.observe_outcomes_with_memory(num_keys, num_starts).expect("a new manager");
+        let is_exact = matches!(memory, Memory::Exact);
         let unobserved = is_exact.then(|| Manager::new(config.clone()).expect("the same"));
         Self {
             manager,
@@ -101,6 +123,7 @@ impl World {
             answers: HashMap::new(),
             last_total: [0; 10],
             next_id: 1,
+            has_salts,
             num_admitted: 0,
         }
     }
@@ -174,12 +197,20 @@ impl World {
         });
     }
 
-    fn new_request(&mut self, family: u8, shared: usize, len: usize) -> Request {
+    fn new_request(
+        &mut self,
+        family: u8,
+        (shared, changed): (usize, Option<usize>),
+        len: usize,
+    ) -> Request {
         let history = self.histories.get(&family).map_or(&[][..], |tokens| tokens);
         let shared = shared.min(history.len()).min(MAX_TOKENS - 60);
         let id = self.next_id;
         self.next_id += 1;
         let mut tokens = history[..shared].to_vec();
+        if let Some(changed) = changed.and_then(|position| tokens.get_mut(position)) {
+            *changed = id * 1_000;
+        }
         // Prompts without a history share their first tokens with their family.
         let own =
             |t: usize| if tokens.is_empty() && t < 40 { u64::from(family) } else { id * 1_000 };
@@ -189,6 +220,7 @@ impl World {
         let mut request = Request {
             id,
             family,
+            realm: if self.has_salts && family == 3 { id % 3 } else { 0 },
             num_prompt_tokens: tokens.len(),
             tokens,
             hashes: Vec::new(),
@@ -200,10 +232,11 @@ impl World {
     }
 
     fn admit(&mut self, call: Call) {
-        let Call::Admit { family, shared, len, chunk, external, cut, reads_cache } = call else {
+        let Call::Admit { family, shared, changed, len, chunk, external, cut, reads_cache } = call
+        else {
             return;
         };
-        let request = self.new_request(family, shared, len);
+        let request = self.new_request(family, (shared, changed), len);
         let view = request.view();
         let max_length = request.tokens.len() - 1;
         let mut hit = match reads_cache {
@@ -232,6 +265,8 @@ impl World {
         };
         let prompt = Prompt {
             hashes: &request.hashes,
+            tokens: &request.tokens,
+            realm: request.realm,
             num_prompt_tokens: request.num_prompt_tokens,
             num_tokens: request.tokens.len(),
             num_local: hit.length,
@@ -241,13 +276,11 @@ impl World {
         };
         let expected = self.oracle.as_ref().map(|oracle| oracle.classify(&self.manager, &prompt));
         let hashes = HashWindow::from(&request.hashes[..]);
-        // The naive classification knows no text.
-        let realm = self.next_id % 3;
-        let num_start = self.manager.num_start_tokens(realm, hit.length);
-        let num_start = num_start.min(request.num_prompt_tokens);
-        let text: Vec<i64> = request.tokens[..num_start].iter().map(|&id| id as i64).collect();
-        let start = self.oracle.is_none().then_some(PromptStart { tokens: &text, realm });
-        let observed = ObservedRequest { hashes: &hashes, reads_cache, start };
+        let realm = request.realm;
+        let positions = self.manager.start_positions(realm, request.num_prompt_tokens, hit.length);
+        let text: Vec<i64> = positions.map(|position| request.tokens[position] as i64).collect();
+        let start = PromptStart { tokens: &text, realm };
+        let observed = ObservedRequest { hashes: &hashes, reads_cache, start: Some(start) };
         let before = self.manager.outcome_report();
         let admitted = self.manager.admit_observed(&view, &args, observed);
         if let Some(unobserved) = &mut self.unobserved {
@@ -272,6 +305,9 @@ impl World {
                     .collect::<Vec<_>>()
             };
             assert_eq!(named(outcomes.counts()), named(&expected), "{call:?}");
+        }
+        if let Some(oracle) = &mut self.oracle {
+            oracle.remember(&self.manager, &prompt);
         }
         self.num_admitted += 1;
         let num_computed_tokens = hit.length + external + args.num_new_tokens;

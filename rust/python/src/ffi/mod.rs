@@ -46,7 +46,7 @@ pub(crate) use hashes::{
 pub(crate) use named_rules::{NamedRules, older_rules};
 pub(crate) use numbers::{block_size_in_tokens, count, optional_size, place, size};
 pub(crate) use outcomes::{
-    NamedOutcomes, Observed, OutcomeLog, PyOutcomeReport, allocate, update_outcome_time,
+    NamedOutcomes, Observed, OutcomeLog, PyOutcomeReport, allocate, realm, update_outcome_time,
 };
 pub(crate) use owner::{Owner, WithCore};
 pub(crate) use panics::{contained, keep_reports, panic_midway};

@@ -1,6 +1,7 @@
 //! The outcomes of prompts, for Python.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -30,6 +31,17 @@ pub(crate) fn allocate(
         Some(admission) => (Some(admission.blocks), admission.outcomes.map(Box::new)),
         None => (None, None),
     })
+}
+
+/// Returns a number for a salt and the name of an adapter; 0 for neither.
+pub(crate) fn realm(salt: Option<&str>, adapter: Option<&str>) -> u64 {
+    let salt = salt.filter(|salt| !salt.is_empty());
+    if salt.is_none() && adapter.is_none() {
+        return 0;
+    }
+    let mut hasher = DefaultHasher::new();
+    (salt, adapter).hash(&mut hasher);
+    hasher.finish() | 1
 }
 
 /// Passes the time to the core if it observes outcomes.

@@ -7,12 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::block_hash::ExtraKeys;
-use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView};
+use kvoxide_core::{BlockHash, HashWindow, Manager, RequestId, RequestView};
 
 use super::hasher::PyBlockHasher;
 use super::retention::PyRetention;
 use crate::ffi::{
-    Hashes, contained, count, hash_bytes, hash_error, one_or_more_token_ids, request_error,
+    Hashes, contained, count, hash_bytes, hash_error, one_or_more_token_ids, realm, request_error,
     token_ids,
 };
 
@@ -79,6 +79,20 @@ impl PyRequest {
             is_waiting: matches!(self.status, RequestStatus::Waiting | RequestStatus::Preempted),
             ..RequestView::new(self.id, hashes.chained(self.hasher.is_some()), self.num_tokens)
         }
+    }
+
+    /// Returns a number for the salt and the adapter; 0 for neither.
+    pub(super) fn realm(&self) -> u64 {
+        let ExtraKeys { lora, cache_salt } = &self.extra_keys;
+        realm(cache_salt.as_deref(), lora.as_ref().map(|(name, _)| &**name))
+    }
+
+    /// Returns the tokens of the prompt that help to explain its misses. `num_hit_tokens` of it are
+    /// hit. Returns none if the request has ready-made hashes and no tokens.
+    pub(super) fn start_tokens(&self, core: &Manager, num_hit_tokens: usize) -> Vec<i64> {
+        let num_known = self.num_prompt_tokens.min(self.tokens.len());
+        let positions = core.start_positions(self.realm(), num_known, num_hit_tokens);
+        positions.map(|position| self.tokens[position]).collect()
     }
 
     fn hash_new_tokens(&mut self, py: Python<'_>) -> PyResult<()> {

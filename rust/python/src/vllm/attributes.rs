@@ -109,6 +109,17 @@ impl<'py> Reader<'_, 'py> {
         self.request.getattr(name)
     }
 
+    /// Returns an attribute that requests can lack. Returns `None` if this one lacks it, or if it is
+    /// `None`.
+    pub(super) fn find(&self, name: &Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let own = match &self.attributes {
+            Some(attributes) => attributes.get_item(name)?,
+            None => None,
+        };
+        let found = own.map_or_else(|| self.request.getattr_opt(name), |value| Ok(Some(value)))?;
+        Ok(found.filter(|value| !value.is_none()))
+    }
+
     /// Returns one of the attributes in [`NAMES`] as a count.
     #[inline]
     pub(super) fn count(&self, name: &Bound<'py, PyString>) -> PyResult<usize> {

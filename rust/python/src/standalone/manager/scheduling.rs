@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
+use kvoxide_core::outcomes::PromptStart;
 use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, ObservedRequest, SlotDemand};
 
 use super::construction::PyManager;
@@ -262,9 +263,17 @@ fn allocate(
     state.update_time(py, priority)?;
     let reads_cache = !request.skip_reading_prefix_cache;
     let is_first = request.num_preemptions == 0 && !state.core.knows(request.id);
-    let observed = ObservedRequest { hashes: &view.hashes, reads_cache, start: None };
-    let observed = Some(observed).filter(|_| is_first && state.core.observes_outcomes());
-    if observed.is_some() {
+    let is_observed = is_first && state.core.observes_outcomes();
+    let realm = request.realm();
+    let tokens: Vec<i64> = match is_observed {
+        true => request.start_tokens(&state.core, args.num_new_computed_tokens),
+        false => Vec::new(),
+    };
+    let start =
+        Some(PromptStart { tokens: &tokens, realm }).filter(|start| !start.tokens.is_empty());
+    let observed =
+        is_observed.then_some(ObservedRequest { hashes: &view.hashes, reads_cache, start });
+    if is_observed {
         update_outcome_time(state, py)?;
     }
     let allocate = |core: &mut Manager| ffi::allocate(core, &view, args, observed);

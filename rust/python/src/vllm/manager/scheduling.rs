@@ -1,18 +1,17 @@
 //! The scheduler's calls about one request, from its look-up to its end.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBool, PyList, PyString, PyTuple};
 
 use kvoxide_core::outcomes::PromptStart;
 use kvoxide_core::{
-    AllocateArgs, Error, GroupBlocks, HashSource, Manager, ObservedRequest, PrefixHit, RequestView,
+    AllocateArgs, BlockHash, Error, GroupBlocks, HashSource, HashWindow, Manager, ObservedRequest,
+    PrefixHit, RequestView,
 };
 
 use super::construction::VllmManager;
-use crate::ffi::{BlockLists, Observed, Owner, allocate};
+use crate::ffi::{BlockLists, Observed, Owner, allocate, realm};
 use crate::vllm::attributes::Reader;
 use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
 use crate::vllm::call_times::TimedCall;
@@ -297,61 +296,76 @@ fn admit(
 ) -> PyResult<Observed> {
     let py = request.py();
     let is_truthy = |name| -> PyResult<bool> {
-        let value = request.request.getattr_opt(name)?;
-        value.map_or(Ok(false), |value| value.is_truthy())
+        request.find(name)?.map_or(Ok(false), |value| value.is_truthy())
     };
     if is_truthy(intern!(py, "num_preemptions"))? {
         return allocate(core, view, args, None).into_vllm(py);
     }
     let reads_cache = !is_truthy(intern!(py, "skip_reading_prefix_cache"))?;
     let list = hashes_of(request)?;
-    let hashes = PyHashes::of(request, &list, hash_len)?;
+    let hashes =
+        AdmittedHashes { copied: view.hashes, of_request: PyHashes::of(request, &list, hash_len)? };
     let realm = realm_of(request)?;
-    let num_hit_tokens = args.num_new_computed_tokens;
-    let tokens = first_tokens(request, core.num_start_tokens(realm, num_hit_tokens))?;
+    let positions =
+        core.start_positions(realm, view.num_prompt_tokens, args.num_new_computed_tokens);
+    let tokens = start_tokens(request, positions)?;
     let start = tokens.as_deref().map(|tokens| PromptStart { tokens, realm });
     let observed = ObservedRequest { hashes: &hashes, reads_cache, start };
     allocate(core, view, args, Some(observed)).into_vllm(py)
 }
 
+/// All hashes of a request that is admitted. Most of them are copied already.
+struct AdmittedHashes<'a, 'py> {
+    copied: HashWindow<'a>,
+    of_request: PyHashes<'a, 'py>,
+}
+
+impl HashSource for AdmittedHashes<'_, '_> {
+    fn len(&self) -> usize {
+        self.of_request.len()
+    }
+
+    fn get(&self, index: usize) -> kvoxide_core::Result<BlockHash> {
+        self.copied.get_at(index).map_or_else(|| self.of_request.get(index), |&hash| Ok(hash))
+    }
+}
+
 /// Returns a number for the salt and the adapter of a request; 0 for neither.
 fn realm_of(request: &Reader<'_, '_>) -> PyResult<u64> {
     let py = request.py();
-    let text = |value: Option<Bound<'_, PyAny>>| match value.filter(|value| !value.is_none()) {
+    let text = |value: Option<Bound<'_, PyAny>>| match value {
         None => Ok(None),
         Some(value) => value.str().map(|text| Some(text.to_string_lossy().into_owned())),
     };
-    let salt = text(request.request.getattr_opt(intern!(py, "cache_salt"))?)?;
-    let adapter = request.request.getattr_opt(intern!(py, "lora_request"))?;
-    let adapter = adapter.filter(|adapter| !adapter.is_none());
+    let salt = text(request.find(intern!(py, "cache_salt"))?)?;
+    let adapter = request.find(intern!(py, "lora_request"))?;
     let name = adapter.map(|adapter| adapter.getattr_opt(intern!(py, "lora_name"))).transpose()?;
-    let adapter = text(name.flatten())?;
-    let salt = salt.filter(|salt| !salt.is_empty());
-    if salt.is_none() && adapter.is_none() {
-        return Ok(0);
-    }
-    let mut hasher = DefaultHasher::new();
-    (salt, adapter).hash(&mut hasher);
-    Ok(hasher.finish() | 1)
+    let adapter = text(name.flatten().filter(|name| !name.is_none()))?;
+    Ok(realm(salt.as_deref(), adapter.as_deref()))
 }
 
-/// Returns the first tokens of a request's prompt. Returns `None` if none are wanted, and for a
-/// prompt whose tokens do not identify it, because it has embeddings or multimodal inputs.
-fn first_tokens(request: &Reader<'_, '_>, most: usize) -> PyResult<Option<Vec<i64>>> {
-    if most == 0 {
+/// Returns the tokens of a request's prompt at some positions. Returns `None` if there are no
+/// positions, and for a prompt whose tokens do not identify it, because it has embeddings or
+/// multimodal inputs.
+fn start_tokens(
+    request: &Reader<'_, '_>,
+    positions: impl Iterator<Item = usize>,
+) -> PyResult<Option<Vec<i64>>> {
+    let py = request.py();
+    let mut positions = positions.peekable();
+    if positions.peek().is_none() {
         return Ok(None);
     }
-    let py = request.py();
-    let features = request.request.getattr_opt(intern!(py, "mm_features"))?;
+    let features = request.find(intern!(py, "mm_features"))?;
     if features.map_or(Ok(false), |features| features.is_truthy())? {
         return Ok(None);
     }
-    let tokens = request.request.getattr_opt(intern!(py, "prompt_token_ids"))?;
+    let tokens = request.find(intern!(py, "prompt_token_ids"))?;
     let Some(tokens) = tokens.and_then(|tokens| tokens.cast_into::<PyList>().ok()) else {
         return Ok(None);
     };
-    let first = tokens.iter().take(most).map(|token| token.extract());
-    Ok(first.collect::<PyResult<_>>().ok())
+    let read = positions.map(|position| tokens.get_item(position)?.extract());
+    Ok(read.collect::<PyResult<_>>().ok())
 }
 
 fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
