@@ -7,7 +7,8 @@ use crate::block::BlockId;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::outcomes::{
-    AdmittedPrompt, HitRules, OutcomeObserver, PromptOutcomes, PromptStart, start_positions,
+    AdmittedPrompt, HitRules, OutcomeObserver, Positions, PromptOutcomes, PromptStart,
+    start_positions,
 };
 use crate::pool::{BlockPool, ReuseGaps};
 use crate::request::{HashSource, RequestView};
@@ -90,7 +91,7 @@ impl Manager {
         realm: u64,
         num_prompt_tokens: usize,
         num_hit_tokens: usize,
-    ) -> impl Iterator<Item = usize> + use<> {
+    ) -> impl Iterator<Item = Positions> + use<> {
         let observer = self.outcomes.as_ref();
         let is_read = observer.is_some_and(|observer| observer.reads_start(realm, num_hit_tokens));
         start_positions(if is_read { num_prompt_tokens } else { 0 })

@@ -47,12 +47,11 @@
 //!
 //! - A new prompt replaces older ones, whose text then counts as `first_time`.
 //! - A length is rounded down by up to an eighth.
-//! - If there is no block hash for each 16 tokens, only every fourth token of the first 256 is read,
-//!   and 4 tokens before each longer length: 184 tokens of the first 8,192. Two prompts that differ
-//!   only in tokens between these look the same. A difference of at least 4 tokens in a row is seen
-//!   in the first 256 tokens, and an insertion anywhere. The text after a difference that is not
-//!   seen counts as `below_block`, up to the end of its block, instead of `first_time`. The same
-//!   tokens tell text under different salts and adapters apart.
+//! - If there is no block hash for each 16 tokens, only some tokens are read: every fourth of the
+//!   first 256, every eighth up to 512, every 16th up to 1,024 and so on, 224 of the first 8,192.
+//!   Two prompts that differ only in other tokens look the same. The text after a difference that is
+//!   not seen counts as `below_block`, up to the end of its block, instead of `first_time`. Texts
+//!   under different salts and adapters are always compared by these tokens.
 //! - Text is compared with text under other salts from the first prompt on that has a salt or an
 //!   adapter.
 //!
@@ -60,7 +59,7 @@
 //!
 //! A refused admission costs nothing. An admission reads only keys after the hit, and stops after
 //! [`MAX_GAP`] unknown blocks. Only a model without full attention reads all keys of a prompt, as
-//! its look-up does, because any of its tails can be known. Of the prompt's tokens, at most 184 are
+//! its look-up does, because any of its tails can be known. Of the prompt's tokens, at most 224 are
 //! read.
 
 mod observer;
@@ -82,6 +81,6 @@ pub use hit_rules::HitRules;
 pub use losses::{Losses, losses};
 pub(crate) use observer::OutcomeObserver;
 pub use outcome::{Outcome, PromptOutcomes};
-pub use prompt_starts::PromptStart;
 pub(crate) use prompt_starts::start_positions;
+pub use prompt_starts::{Positions, PromptStart};
 pub use seen::MAX_GAP;

@@ -2,8 +2,9 @@
 //!
 //! A key names whole blocks under one salt and adapter. So keys cannot show that two prompts share
 //! less than a block, or share text under different salts. This memory has fingerprints of the
-//! prefixes of prompts at some lengths: [`STEP`], `2 * STEP` and so on at first, then each length is
-//! an eighth longer. A shared prefix is taken to end at the last of these lengths within it.
+//! prefixes of prompts at some lengths: [`STEP`], `2 * STEP` and so on up to 256, then eight lengths
+//! from each power of two to the next. A shared prefix is taken to end at the last of these lengths
+//! within it.
 //!
 //! The prefixes under one salt and adapter are identified by block hashes, if there is a hash at
 //! each length. Otherwise, and under different salts, a few tokens identify a prefix:
@@ -21,6 +22,8 @@ const STEP: usize = 16;
 const MAX_TOKENS: usize = 8192;
 /// Blocks of fewer tokens are too short to look inside.
 const MIN_UNIT: usize = 4 * STEP;
+/// The number of tokens up to which lengths have the smallest distance.
+const DENSE_TOKENS: usize = 256;
 /// The number of tokens that are read between two lengths. They have equal distances.
 const READ_PER_LENGTH: usize = 4;
 /// The number of slots in which a fingerprint can be.
@@ -35,20 +38,51 @@ pub struct PromptStart<'a> {
     pub realm: u64,
 }
 
-/// Returns the lengths of prefixes that are remembered.
-fn lengths() -> impl Iterator<Item = usize> {
-    let next = |&length: &usize| Some(length + (length / 8 / STEP * STEP).max(STEP));
-    successors(Some(STEP), next).take_while(|&length| length <= MAX_TOKENS)
+/// Positions in a prompt at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// The first position.
+    pub first: usize,
+    /// The distance from one position to the next.
+    pub distance: usize,
+    /// The number of positions.
+    pub len: usize,
 }
 
-/// Returns the positions of the tokens that identify the prefixes of a prompt.
-pub(crate) fn start_positions(num_tokens: usize) -> impl Iterator<Item = usize> {
-    let sections = lengths().scan(0, |last, end| Some((std::mem::replace(last, end), end)));
-    let read = |(start, end): (usize, usize)| {
-        let distance = (end - start) / READ_PER_LENGTH;
-        (1..=READ_PER_LENGTH).map(move |n| start + n * distance - 1)
+impl Positions {
+    /// Returns the positions.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..self.len).map(move |index| self.first + index * self.distance)
+    }
+}
+
+/// Returns the ends of the parts of a prompt in which lengths have equal distances, with these
+/// distances.
+fn parts() -> impl Iterator<Item = (usize, usize)> {
+    let next = |&(end, distance): &(usize, usize)| Some((2 * end, distance.max(end / 8)));
+    successors(Some((DENSE_TOKENS, STEP)), next).take_while(|&(end, _)| end <= MAX_TOKENS)
+}
+
+/// Returns the lengths of prefixes that are remembered.
+fn lengths() -> impl Iterator<Item = usize> {
+    let of_part = |start: &mut usize, (end, distance): (usize, usize)| {
+        let start = std::mem::replace(start, end);
+        Some((start + distance..=end).step_by(distance))
     };
-    sections.take_while(move |&(_, end)| end <= num_tokens).flat_map(read)
+    parts().scan(0, of_part).flatten()
+}
+
+/// Returns the positions of the tokens that identify the prefixes of a prompt, the same number for
+/// each length.
+pub(crate) fn start_positions(num_tokens: usize) -> impl Iterator<Item = Positions> {
+    let of_part = move |start: &mut usize, (end, distance): (usize, usize)| {
+        let start = std::mem::replace(start, end);
+        let num_lengths = num_tokens.min(end).saturating_sub(start) / distance;
+        let distance = distance / READ_PER_LENGTH;
+        let (first, len) = (start + distance - 1, num_lengths * READ_PER_LENGTH);
+        (len > 0).then_some(Positions { first, distance, len })
+    };
+    parts().scan(0, of_part)
 }
 
 /// The fingerprints of the latest prompts, in one number per slot. A fingerprint can be in
@@ -242,7 +276,8 @@ mod tests {
         let size = starts.hash_block_size.unwrap_or(starts.unit);
         let hashes = hashes(tokens, realm, size);
         let most = if starts.reads_tokens(realm, seen) { tokens.len() } else { 0 };
-        let read: Vec<i64> = start_positions(most).map(|position| tokens[position]).collect();
+        let positions = start_positions(most).flat_map(Positions::iter);
+        let read: Vec<i64> = positions.map(|position| tokens[position]).collect();
         let start = PromptStart { tokens: &read, realm };
         starts.observe(&HashWindow::from(&hashes[..]), Some(start), &mut counts);
         assert_eq!(counts.num_tokens(), tokens.len() as u64);
@@ -316,12 +351,20 @@ mod tests {
 
     #[test]
     fn few_tokens_are_read_and_each_fourth_of_the_first() {
-        let read: Vec<usize> = start_positions(1 << 20).collect();
-        assert_eq!(read[..64], (3..256).step_by(4).collect::<Vec<_>>());
-        assert!(read.is_sorted_by(|one, next| one < next));
-        assert_eq!((read.len(), read.last()), (184, Some(&(lengths().last().unwrap() - 1))));
-        assert_eq!(start_positions(15).count(), 0);
-        assert_eq!(start_positions(100).last(), Some(95));
+        let read = |most| start_positions(most).flat_map(Positions::iter).collect::<Vec<_>>();
+        assert_eq!(read(256), (3..256).step_by(4).collect::<Vec<_>>());
+        assert_eq!(read(1 << 20)[64..96], (263..512).step_by(8).collect::<Vec<_>>());
+        assert!(read(1 << 20).is_sorted_by(|one, next| one < next));
+        assert_eq!((read(1 << 20).len(), read(1 << 20).last()), (224, Some(&8191)));
+        assert_eq!(
+            (read(15).len(), read(100).last(), read(300).last()),
+            (0, Some(&95), Some(&287))
+        );
+        for most in [16, 100, 256, 287, 288, 512, 700, 8191, 8192] {
+            let ends: Vec<_> = lengths().take_while(|&length| length <= most).collect();
+            assert_eq!(read(most).len(), ends.len() * READ_PER_LENGTH);
+            assert!(ends.iter().all(|end| read(most).contains(&(end - 1))));
+        }
     }
 
     #[test]
@@ -331,7 +374,7 @@ mod tests {
         observe(&mut starts, &text, 0, 0);
         let mut other = text.clone();
         other[200] = -1;
-        assert_eq!(observe(&mut starts, &other, 0, 0)[0], 656);
+        assert_eq!(observe(&mut starts, &other, 0, 0)[0], 640);
         other[200..204].fill(-1);
         assert_eq!(observe(&mut starts, &other, 0, 0)[0], 192);
         let [_, mut starts] = memories(1600);

@@ -1,5 +1,7 @@
 //! Finds out how much of a prompt was computed before.
 
+use std::ops::Range;
+
 use super::hit_rules::{HitRules, SpecRules};
 use crate::block::{CacheKey, GroupId};
 use crate::pool::BlockPool;
@@ -105,6 +107,7 @@ impl PromptKeys<'_> {
         for block in (cached..known.min(num_blocks)).take(MAX_LOADED) {
             self.ask_in(spec, end(block));
         }
+        self.prefetch(rules, spec, known..num_blocks.min(known + MAX_GAP + 1));
         let mut block = known;
         while block < num_blocks && block - known <= MAX_GAP {
             if self.ask_in(spec, end(block)) || self.ask_in_any(rules, end(block)) {
@@ -125,6 +128,20 @@ impl PromptKeys<'_> {
         };
         known = inside(known, step).rev().find(in_any).unwrap_or(known).max(cached);
         (cached, known)
+    }
+
+    /// Reads the memory that questions about blocks will read, in all groups that can have their
+    /// keys.
+    fn prefetch(&self, rules: &HitRules, spec: &SpecRules, blocks: Range<usize>) {
+        for other in &rules.specs {
+            let ends = blocks.clone().map(|block| (block + 1) * spec.block_size);
+            let ends = ends.filter(|&end| other.can_cache(end));
+            let key = |end| Some(self.key(other.groups[0], end)?.hash);
+            let hashes: Vec<_> = ends.filter_map(key).collect();
+            for &group in &other.groups {
+                self.pool.index().prefetch_questions(self.pool.blocks(), group, &hashes);
+            }
+        }
     }
 
     /// Returns whether any group of a spec has or had a prefix. All of its groups are asked, so that

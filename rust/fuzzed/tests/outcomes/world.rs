@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kvoxide_core::outcomes::PromptStart;
+use kvoxide_core::outcomes::{Positions, PromptStart};
 use kvoxide_core::{
     AllocateArgs, BlockHash, BlockId, HashWindow, Manager, ManagerConfig, ObservedAdmission,
     ObservedRequest, Outcome, PrefixHit, RequestView, check, digest,
@@ -278,7 +278,10 @@ impl World {
         let hashes = HashWindow::from(&request.hashes[..]);
         let realm = request.realm;
         let positions = self.manager.start_positions(realm, request.num_prompt_tokens, hit.length);
-        let text: Vec<i64> = positions.map(|position| request.tokens[position] as i64).collect();
+        let text: Vec<i64> = positions
+            .flat_map(Positions::iter)
+            .map(|position| request.tokens[position] as i64)
+            .collect();
         let start = PromptStart { tokens: &text, realm };
         let observed = ObservedRequest { hashes: &hashes, reads_cache, start: Some(start) };
         let before = self.manager.outcome_report();

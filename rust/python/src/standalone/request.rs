@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::block_hash::ExtraKeys;
+use kvoxide_core::outcomes::Positions;
 use kvoxide_core::{BlockHash, HashWindow, Manager, RequestId, RequestView};
 
 use super::hasher::PyBlockHasher;
@@ -92,7 +93,7 @@ impl PyRequest {
     pub(super) fn start_tokens(&self, core: &Manager, num_hit_tokens: usize) -> Vec<i64> {
         let num_known = self.num_prompt_tokens.min(self.tokens.len());
         let positions = core.start_positions(self.realm(), num_known, num_hit_tokens);
-        positions.map(|position| self.tokens[position]).collect()
+        positions.flat_map(Positions::iter).map(|position| self.tokens[position]).collect()
     }
 
     fn hash_new_tokens(&mut self, py: Python<'_>) -> PyResult<()> {

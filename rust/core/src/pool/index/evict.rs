@@ -6,7 +6,7 @@ use super::evicted_keys::EvictedKeys;
 use super::removals::RemovedKey;
 use super::search::entry_has;
 use super::{Entry, HashTable, Home, PrefixIndex};
-use crate::block::{BlockId, CacheKey, NULL_BLOCK};
+use crate::block::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, CachedLeft};
 use crate::pool::event::Event;
 
@@ -121,6 +121,15 @@ impl PrefixIndex {
     pub(crate) fn ask_for_evicted(&mut self, key: &CacheKey) -> bool {
         let fingerprint = self.layout.fingerprint_of(key);
         self.evictions.memory.as_mut().is_some_and(|memory| memory.ask(fingerprint))
+    }
+
+    /// Reads the memory that questions about these hashes in a group will read: which are cached, and
+    /// which are remembered as evicted.
+    pub(crate) fn prefetch_questions(&self, blocks: &Blocks, group: GroupId, hashes: &[BlockHash]) {
+        if let Some(memory) = &self.evictions.memory {
+            memory.prefetch(hashes.iter().map(|hash| self.layout.fingerprint(hash, group)));
+        }
+        self.prefetch(blocks, group, hashes);
     }
 
     /// Remembers every key of a block that is about to be evicted.

@@ -59,9 +59,15 @@ impl EvictedKeys {
         self.now = ((elapsed * TICKS_PER_SECOND) as u64).saturating_add(1).min(TICK_MASK);
     }
 
+    /// Reads the memory that questions about these keys will read, so that the waits for memory
+    /// overlap.
+    pub(super) fn prefetch(&self, keys: impl Iterator<Item = Fingerprint>) {
+        keys.for_each(|key| prefetch_index(&self.sets, self.set_of(key)));
+    }
+
     /// Remembers keys that are evicted now.
     pub(super) fn remember(&mut self, evicted: impl Iterator<Item = Fingerprint> + Clone) {
-        evicted.clone().for_each(|key| prefetch_index(&self.sets, self.set_of(key)));
+        self.prefetch(evicted.clone());
         evicted.for_each(|key| self.remember_one(key));
     }
 

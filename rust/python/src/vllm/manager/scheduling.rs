@@ -1,10 +1,11 @@
 //! The scheduler's calls about one request, from its look-up to its end.
 
+use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBool, PyList, PyString, PyTuple};
+use pyo3::types::{IntoPyDict, PyBool, PyList, PySlice, PyString, PyTuple};
 
-use kvoxide_core::outcomes::PromptStart;
+use kvoxide_core::outcomes::{Positions, PromptStart};
 use kvoxide_core::{
     AllocateArgs, BlockHash, Error, GroupBlocks, HashSource, HashWindow, Manager, ObservedRequest,
     PrefixHit, RequestView,
@@ -349,7 +350,7 @@ fn realm_of(request: &Reader<'_, '_>) -> PyResult<u64> {
 /// multimodal inputs.
 fn start_tokens(
     request: &Reader<'_, '_>,
-    positions: impl Iterator<Item = usize>,
+    positions: impl Iterator<Item = Positions>,
 ) -> PyResult<Option<Vec<i64>>> {
     let py = request.py();
     let mut positions = positions.peekable();
@@ -364,8 +365,36 @@ fn start_tokens(
     let Some(tokens) = tokens.and_then(|tokens| tokens.cast_into::<PyList>().ok()) else {
         return Ok(None);
     };
-    let read = positions.map(|position| tokens.get_item(position)?.extract());
-    Ok(read.collect::<PyResult<_>>().ok())
+    let mut read = Vec::new();
+    for positions in positions {
+        // Without all of its tokens, a prompt is not compared.
+        if read_slice(&tokens, positions, &mut read).is_err() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(read))
+}
+
+/// Reads tokens through a slice. A slice touches all of them in one tight loop, so that the waits
+/// for memory overlap.
+fn read_slice(
+    tokens: &Bound<'_, PyList>,
+    positions: Positions,
+    read: &mut Vec<i64>,
+) -> PyResult<()> {
+    let Positions { first, distance, len } = positions;
+    let [first, distance, last] =
+        [first, distance, first + (len - 1) * distance].map(|number| number as isize);
+    let slice = PySlice::new(tokens.py(), first, last + 1, distance);
+    let slice = tokens.as_any().get_item(slice)?.cast_into::<PyList>()?;
+    if slice.len() != len {
+        return Err(PyIndexError::new_err("the prompt has fewer tokens than it says"));
+    }
+    read.reserve(len);
+    for token in &slice {
+        read.push(token.extract()?);
+    }
+    Ok(())
 }
 
 fn check_num_groups(given: usize, expected: usize) -> kvoxide_core::Result<()> {
