@@ -4,6 +4,9 @@ import logging
 import random
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -327,6 +330,46 @@ def test_outcomes_of_prompts_are_exported(page: Any, monkeypatch: pytest.MonkeyP
     assert found["kvoxide_evict_reuse_gap_seconds_sum 0"] == 120.0
     gaps = "kvoxide_evict_reuse_gap_seconds_bucket 0 "
     assert [found[gaps + bound] for bound in ("1.0", "10.0", "+Inf")] == [2, 5, 6]
+
+
+def test_scrapes_while_an_engine_serves_and_dies_never_fall(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server is another process than its engine. So a scrape can come at any time, and the
+    last report of an engine can be missing."""
+    monkeypatch.setenv("KVOXIDE", "require")
+    world = world_of(full())
+    logger = new_exporter()
+    made = all_stats(world, monkeypatch)
+    scrapes: list[dict[str, float]] = []
+    died = Event()
+
+    def record_all() -> None:
+        while made:
+            logger.record(made.pop(0), None)
+
+    def scrape() -> None:
+        while not died.is_set():
+            scrapes.append(page())
+
+    with ThreadPoolExecutor(1) as pool:
+        scraping = pool.submit(scrape)
+        for number in range(60):
+            world.serve(f"r{number}", tokens(100, 1_000 * (number % 7)), 2)
+            record_all()
+        report_of(world)
+        world.scheduler.kv_cache_manager.engine.poison("planted")
+        report_of(world)
+        record_all()
+        died.set()
+        scraping.result()
+    scrapes.append(page())
+    for before, after in pairwise(scrapes):
+        totals = [key for key in before if key.split(" ")[0].endswith(("_total", "_count", "_sum"))]
+        assert all(after[key] >= before[key] for key in totals)
+    prompts = [value for key, value in scrapes[-1].items() if "prompt_tokens_total" in key]
+    assert sum(prompts) == 60 * 100
+    assert scrapes[-1]["kvoxide_poisoned 0"] == 1
 
 
 def test_engines_of_one_server_have_their_own_labels(page: Any) -> None:

@@ -1,6 +1,10 @@
 """The outcomes of prompts: in recordings, from a replay of them, and in the hourly warning."""
 
+import errno
 import json
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from tests.vllm.recorded_world import SchedulerWorld, closed, hooks, lines, prom
 from kvoxide.cli import main  # isort: skip
 from kvoxide.outcomes import NAMES  # isort: skip
 from kvoxide.vllm.adapter import lost_hits_log  # isort: skip
+from kvoxide.vllm.environment import observed_engine  # isort: skip
 
 from tests.testing.small_world import full, window  # isort: skip
 
@@ -32,6 +37,17 @@ def without_answers(record: dict[str, Any]) -> dict[str, int]:
     counts = dict(record["outcomes"])
     counts["hit_gpu"] += counts.pop("hit_answer")
     return counts
+
+
+def full_disk(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def serve_chats(world: SchedulerWorld) -> None:
@@ -139,6 +155,28 @@ def test_a_manager_that_vllm_replaces_records_no_more_outcomes(
     is_replaced = "kvoxide" not in type(world.scheduler.kv_cache_manager).__module__
     assert has_outcomes == [True, not is_replaced]
     assert explain(folder)["outcomes"]["hit_gpu"] == 32
+
+
+@pytest.mark.parametrize("mode", OBSERVING)
+def test_a_full_disk_ends_the_recording_and_outcomes_still_count(
+    mode: str, folder: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    monkeypatch.setenv("KVOXIDE", mode)
+    world = SchedulerWorld()
+    world.serve("a", prompt(1, 40), 1)
+    recorder = world.scheduler._kvoxide_recorder
+    wait_until(lambda: len(lines(folder)) == 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full_disk)
+        world.serve("b", prompt(2, 40), 1)
+        wait_until(lambda: not recorder.is_on)
+    world.serve("c", prompt(1, 40), 1)
+    assert "No space left" in warnings[0]
+    assert recorder._outcomes == {}
+    outcomes = observed_engine(world.scheduler).outcome_report().outcomes
+    assert (outcomes["hit_gpu"], sum(outcomes.values())) == (32, 120)
+    assert [line["outcomes"] for line in lines(folder)] == [{"first_time": 40}]
+    assert explain(folder)["recorded_requests"] == 1
 
 
 def test_an_engine_that_fails_ends_no_recording(
