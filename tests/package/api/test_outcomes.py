@@ -145,9 +145,9 @@ def test_text_under_another_salt_or_adapter_is_found() -> None:
     manager = observed(make_manager(full(16), num_blocks=100))
     serve(manager, 0, 96, salt="a")
     assert last(manager) == {"first_time": 96}
-    for other in ({"salt": "b"}, {"adapter": "x"}, {"salt": "a", "adapter": "x"}, {"salt": ""}):
-        serve(manager, 0, 96, **other)
-        assert last(manager) == {"other_salt_or_adapter": 96}, other
+    for salt, adapter in (("b", None), (None, "x"), ("a", "x"), ("", None)):
+        serve(manager, 0, 96, salt=salt, adapter=adapter)
+        assert last(manager) == {"other_salt_or_adapter": 96}, (salt, adapter)
     serve(manager, 0, 96, salt="b")
     assert last(manager) == {"hit_gpu": 80, "below_block": 15, "not_cacheable": 1}
 

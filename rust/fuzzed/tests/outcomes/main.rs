@@ -51,7 +51,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Generates configurations, some of which have blocks that are large enough to look inside.
+/// Generates configurations. Some have blocks that are large enough to look inside.
 fn any_config() -> impl Strategy<Value = ManagerConfig> {
     let large = prop::sample::select(vec![
         vec![GroupSpec::full(96)],

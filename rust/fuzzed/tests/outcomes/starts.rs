@@ -10,7 +10,7 @@ use crate::oracle::Prompt;
 const LENGTHS: [usize; 20] =
     [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384];
 
-/// What identifies a prefix.
+/// The identity of a prefix.
 #[derive(PartialEq, Eq, Hash)]
 enum Prefix {
     /// The hash of the block that ends it.
@@ -83,7 +83,7 @@ impl Starts {
     }
 }
 
-/// Returns what identifies a prefix under its own salt.
+/// Returns the identity of a prefix under its own salt.
 fn own(manager: &Manager, prompt: &Prompt<'_>, length: usize) -> Option<Prefix> {
     let size = manager.hash_block_size();
     if 16 % size != 0 {
