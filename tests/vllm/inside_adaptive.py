@@ -136,7 +136,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("kvoxide.vllm.adapter.retention_log.monotonic", clock)
+    for module in ("periodic_tasks", "retention_log", "lost_hits_log"):
+        monkeypatch.setattr(f"kvoxide.vllm.adapter.{module}.monotonic", clock)
     return clock
 
 
@@ -189,29 +190,14 @@ def test_a_minute_with_traffic_is_one_line_in_the_log(
     assert "recency_kept_rate=0.000 frequency_kept_rate=0.000" in caplog.messages[1]
 
 
-def test_a_step_reads_the_clock_once(clock: Clock) -> None:
+@pytest.mark.parametrize("policy", ["adaptive", "standard"])
+def test_a_step_reads_the_clock_once(
+    policy: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVOXIDE_POLICY", policy)
     manager = make_manager()
     clock.num_reads = 0
     for _ in range(5):
         manager.new_step_starts()
     assert clock.num_reads == 5
-
-
-def test_without_it_no_step_reads_the_clock_for_retention(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("KVOXIDE_POLICY")
-    manager = make_manager()
-    manager.new_step_starts()
-    assert (clock.num_reads, manager.engine.retention_report()) == (0, None)
-
-
-def test_a_step_reads_the_clock_once_for_the_hourly_warning(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("KVOXIDE_POLICY")
-    monkeypatch.setattr("kvoxide.vllm.adapter.lost_hits_log.monotonic", clock)
-    manager = make_manager()
-    before = clock.num_reads
-    manager.new_step_starts()
-    assert clock.num_reads == before + 1
+    assert (manager.engine.retention_report() is None) == (policy == "standard")

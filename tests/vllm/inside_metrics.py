@@ -136,7 +136,7 @@ def gauges(values: Values, name: str) -> dict[tuple[str, ...], float]:
 
 def test_statistics_travel_with_and_without_a_report() -> None:
     values = Values()
-    values.gauge("kvoxide_poisoned", 1)
+    values.gauge("kvoxide_poisoned", 1, part="manager")
     values.count("kvoxide_fallbacks_total", 2.5, reason="error")
     received = travelled(stats_with(values))
     assert type(received) is SchedulerStats
@@ -241,7 +241,7 @@ def test_a_poisoned_manager_is_reported_although_it_makes_no_statistics() -> Non
     with pytest.raises(PoisonedError):
         world.scheduler.make_stats()
     found = report_of(world)
-    assert gauges(found, "kvoxide_poisoned") == {(): 1}
+    assert gauges(found, "kvoxide_poisoned") == {("manager",): 1, ("host",): 0}
     assert gauges(found, "kvoxide_active")[("manager",)] == 0
 
 
@@ -415,11 +415,11 @@ BAD_PAYLOADS: list[Any] = [
     {"counters": [["kvoxide_default_hit_tokens_total", {}, "5"]]},
     {"counters": [["kvoxide_default_hit_tokens_total", {"more": "labels"}, 5]]},
     {"counters": [["kvoxide_of_a_later_version_total", {}, 5]]},
-    {"counters": [["kvoxide_poisoned", {}, 5]]},
+    {"counters": [["kvoxide_host_used_bytes", {}, 5]]},
     {"counters": [["kvoxide_fallbacks_total", {"reason": 5}, 5]]},
     {"counters": [["kvoxide_fallbacks_total", {"reason": "x" * 1000}, 5]]},
     {"counters": [[], 5, ["kvoxide_default_hit_tokens_total"]]},
-    {"gauges": [["kvoxide_poisoned", {}, True], ["kvoxide_poisoned", {}, 10**400]]},
+    {"gauges": [["kvoxide_host_used_bytes", {}, True], ["kvoxide_host_used_bytes", {}, 10**400]]},
     {"histograms": [["kvoxide_evict_reuse_gap_seconds", {}, [1.0], [1], 1.0]]},
     {"histograms": [["kvoxide_evict_reuse_gap_seconds", {}, [2.0, 1.0], [1, 1, 1], 1.0]]},
     {"histograms": [["kvoxide_evict_reuse_gap_seconds", {}, [1.0], [-1, 1], 1.0]]},
@@ -495,7 +495,7 @@ def test_an_exporter_that_fails_is_off_and_logged_once(
 
     monkeypatch.setattr(exporter, "_child", fail)
     values = Values()
-    values.gauge("kvoxide_poisoned", 1)
+    values.gauge("kvoxide_poisoned", 1, part="manager")
     logger = new_exporter()
     for _ in range(3):
         logger.record(stats_with(values), None)
@@ -583,7 +583,7 @@ def test_an_engine_reports_before_it_serves_and_before_it_ends() -> None:
     (client, first), loop, (_, last), dead = process.sent
     assert (client, loop, dead) == (0, "loop", "dead")
     poisoned = [
-        gauges(read_payload(each.scheduler_stats.kvoxide), "kvoxide_poisoned")[()]
+        gauges(read_payload(each.scheduler_stats.kvoxide), "kvoxide_poisoned")[("manager",)]
         for each in (first, last)
     ]
     assert poisoned == [0, 1]

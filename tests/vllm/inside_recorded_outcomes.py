@@ -16,7 +16,7 @@ from tests.vllm.recorded_world import SchedulerWorld, closed, hooks, lines, prom
 # Import after the plugin.
 from kvoxide.cli import main  # isort: skip
 from kvoxide.outcomes import NAMES  # isort: skip
-from kvoxide.vllm.adapter import lost_hits_log  # isort: skip
+from kvoxide.vllm.adapter import lost_hits_log, periodic_tasks  # isort: skip
 from kvoxide.vllm.environment import observed_engine  # isort: skip
 
 from tests.testing.small_world import full, window  # isort: skip
@@ -201,7 +201,8 @@ def test_a_server_warns_once_an_hour_of_the_largest_loss(
 ) -> None:
     now = 100.0
     monkeypatch.setenv("KVOXIDE", mode)
-    monkeypatch.setattr(lost_hits_log, "monotonic", lambda: now)
+    for module in (lost_hits_log, periodic_tasks):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
     world = SchedulerWorld(num_blocks=40)
     serve_chats(world)
     assert warnings == []

@@ -13,7 +13,12 @@ HERE = Path(__file__).parent
 FILES = sorted(path.name for path in HERE.glob("inside_*.py"))
 # The first reads vLLM's class without the plugin. The others set a variable before the plugin is
 # loaded.
-RECORDING = ["inside_recording.py", "inside_recording_ends.py", "inside_recorded_outcomes.py"]
+RECORDING = [
+    "inside_recording.py",
+    "inside_recording_ends.py",
+    "inside_recorded_outcomes.py",
+    "inside_recorded_priorities.py",
+]
 APART = [["inside_releases.py"], RECORDING]
 # Tests of code that differs by release. Each whole run has them with an older one too.
 BY_RELEASE = [

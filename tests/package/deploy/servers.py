@@ -64,7 +64,7 @@ FAULTS: Final = {
     ),
     "poisoned": Fault(
         frozenset({"KvoxidePoisoned"}),
-        {"kvoxide_poisoned": 1, 'kvoxide_active{part="manager"}': 0},
+        {'kvoxide_poisoned{part="manager"}': 1, 'kvoxide_active{part="manager"}': 0},
     ),
     "stopped": Fault(frozenset({"KvoxideServerDown"}), later=_no_answer),
     "shadow_difference": Fault(
@@ -81,7 +81,7 @@ FAULTS: Final = {
     ),
     "offload_failed": Fault(
         frozenset({"KvoxideOffloadDisabled"}),
-        {"kvoxide_poisoned": 1, 'kvoxide_active{part="host"}': 0},
+        {'kvoxide_poisoned{part="host"}': 1, 'kvoxide_active{part="host"}': 0},
     ),
     "colder_than_yesterday": Fault(
         frozenset({"KvoxideHitShareFell"}),

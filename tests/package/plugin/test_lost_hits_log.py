@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 from kvoxide.outcomes import NAMES, OUTCOMES
-from kvoxide.vllm.adapter import lost_hits_log
+from kvoxide.vllm.adapter import lost_hits_log, periodic_tasks
+from kvoxide.vllm.adapter.periodic_tasks import PeriodicTask, with_tasks
 
 
 class Engine:
@@ -41,7 +42,8 @@ class Server:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.clock = clock
         self.warnings: list[str] = []
-        self._step = lost_hits_log.warn_every_hour(cast("Any", engine), engine.step)
+        log = lost_hits_log.LostHitsLog(cast("Any", engine))
+        self._step = with_tasks(engine.step, [PeriodicTask(lost_hits_log.HOUR, log.end_period)])
 
     def warning(self, form: str, *values: Any) -> None:
         self.warnings.append(form % values)
@@ -55,7 +57,8 @@ class Server:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(lost_hits_log, "monotonic", clock)
+    for module in (lost_hits_log, periodic_tasks):
+        monkeypatch.setattr(module, "monotonic", clock)
     return clock
 
 

@@ -64,7 +64,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 def tell(engine: Engine, num_minutes: int) -> None:
-    minutes = retention_log._MinuteLog(cast("Any", engine))
+    minutes = retention_log.MinuteLog(cast("Any", engine))
     began = minutes._logged_at
     for minute in range(1, num_minutes + 1):
         minutes.end_minute(began + 60.5 * minute)

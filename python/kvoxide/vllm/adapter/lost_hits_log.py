@@ -1,6 +1,6 @@
 """Warns once an hour of the reason that cost the most cache hits, if a setting avoids it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import Final
 
@@ -13,26 +13,11 @@ MIN_SHARE: Final = 0.05
 """The smallest share of prompt tokens that is worth a warning."""
 
 
-def warn_every_hour(engine: VllmManager, new_step_starts: Callable[[], None]) -> Callable[[], None]:
-    """Return ``new_step_starts`` with one more task: it reads the clock once, and after each hour
-    warns of the largest avoidable loss."""
-    log = _LostHitsLog(engine)
-    due = monotonic() + HOUR
-
-    def new_step_starts_and_warn() -> None:
-        nonlocal due
-        new_step_starts()
-        if (now := monotonic()) >= due:
-            due = now + HOUR
-            log.end_period(now)
-
-    return new_step_starts_and_warn
-
-
-class _LostHitsLog:
+class LostHitsLog:
     """Compares two reports of an engine that observes outcomes."""
 
     def __init__(self, engine: VllmManager) -> None:
+        """Begin the first period."""
         self._engine = engine
         self._since = monotonic()
         self._reported: Mapping[str, int] = {}

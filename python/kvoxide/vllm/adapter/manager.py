@@ -9,13 +9,13 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind, get_kv_cache_spec_sliding_window
 from vllm.v1.metrics.stats import PrefixCacheStats
 
+from kvoxide.vllm.adapter import lost_hits_log, retention_log
 from kvoxide.vllm.adapter.arguments import bound_arguments
 from kvoxide.vllm.adapter.calls import ManagerCalls
 from kvoxide.vllm.adapter.coordinator import make_coordinator
 from kvoxide.vllm.adapter.events import add_kinds
-from kvoxide.vllm.adapter.lost_hits_log import warn_every_hour
+from kvoxide.vllm.adapter.periodic_tasks import PeriodicTask, with_tasks
 from kvoxide.vllm.adapter.pool import make_pool
-from kvoxide.vllm.adapter.retention_log import log_every_minute
 from kvoxide.vllm.adapter.support import engine_for
 from kvoxide.vllm.adapter.switch import Switch
 from kvoxide.vllm.adapter.watched import Watched, WatchedMeta, fields_of, preferring
@@ -119,9 +119,12 @@ class KVCacheManager(preferring(StockManager, ManagerCalls, Watched), metaclass=
         self._class_checks = cycle((True, *[False] * (_STEPS_PER_CLASS_CHECK - 1)))
         self._bound: dict[str, Any] = {}
         self._bind_calls()
-        self._bind("new_step_starts", warn_every_hour(self.engine, self.new_step_starts))
+        warning = lost_hits_log.LostHitsLog(self.engine)
+        tasks = [PeriodicTask(lost_hits_log.HOUR, warning.end_period)]
         if wanted.retention == "adaptive":
-            self._bind("new_step_starts", log_every_minute(self.engine, self.new_step_starts))
+            log = retention_log.MinuteLog(self.engine)
+            tasks.append(PeriodicTask(retention_log.SECONDS, log.end_minute))
+        self._bind("new_step_starts", with_tasks(self.new_step_starts, tasks))
         Switch(self, arguments)
 
     def _bind_calls(self) -> None:

@@ -2,7 +2,6 @@
 vLLM's default would have had."""
 
 from collections import deque
-from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
@@ -16,28 +15,11 @@ HOUR: Final = 3600.0
 MARGIN: Final = 0.03
 
 
-def log_every_minute(
-    engine: VllmManager, new_step_starts: Callable[[], None]
-) -> Callable[[], None]:
-    """Return ``new_step_starts`` with one more task: it reads the clock once, and logs a line if a
-    minute has passed in which requests were admitted."""
-    minute_log = _MinuteLog(engine)
-    due = monotonic() + SECONDS
-
-    def new_step_starts_and_log() -> None:
-        nonlocal due
-        new_step_starts()
-        if (now := monotonic()) >= due:
-            due = now + SECONDS
-            minute_log.end_minute(now)
-
-    return new_step_starts_and_log
-
-
-class _MinuteLog:
+class MinuteLog:
     """Logs the changes between two reports of an engine with adaptive retention."""
 
     def __init__(self, engine: VllmManager) -> None:
+        """Begin the first minute."""
         self._engine = engine
         self._logged = engine.retention_report()
         self._logged_at = monotonic()

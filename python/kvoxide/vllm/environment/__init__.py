@@ -25,11 +25,13 @@ from kvoxide.vllm.environment.fallbacks import FallbackKind, Reason, count_fallb
 from kvoxide.vllm.environment.host_mode import HostMode, host_mode
 from kvoxide.vllm.environment.kinds import native_kinds
 from kvoxide.vllm.environment.log import (
+    SHADOW_PARTS,
     log_active,
     log_metrics_off,
     log_not_active,
     log_recording_off,
     log_shadow_agreed,
+    log_shadow_agreed_until_killed,
     log_shadow_agrees,
     log_shadow_difference,
     log_shadow_on,
@@ -58,6 +60,7 @@ from kvoxide.vllm.environment.sources import UnreadableSourcesError
 from kvoxide.vllm.environment.unsupported import UnsupportedError
 
 __all__ = [
+    "SHADOW_PARTS",
     "Certificate",
     "CertificateError",
     "FallbackKind",
@@ -84,6 +87,7 @@ __all__ = [
     "log_not_active",
     "log_recording_off",
     "log_shadow_agreed",
+    "log_shadow_agreed_until_killed",
     "log_shadow_agrees",
     "log_shadow_difference",
     "log_shadow_on",

@@ -7,6 +7,13 @@ from typing import Any, Final
 
 _CALLER: Final = 2
 
+SHADOW_PARTS: Final = {
+    "manager": "the KV cache",
+    "host": "the offloading connector and the CPU offload cache",
+}
+"""The parts of a server that shadow mode compares: the label of their metrics, and their name in
+the log."""
+
 
 class _LazyLogger:
     """vLLM's logger, which must not be imported with this module."""
@@ -84,6 +91,17 @@ def log_shadow_agreed(part: str, num_calls: int) -> None:
     """Log at the end of a server that kvoxide's answers about ``part`` equalled vLLM's."""
     logger.info(
         "kvoxide: shadow mode ends with the server. It compared %d calls of %s: no difference.",
+        num_calls,
+        part,
+        stacklevel=_CALLER,
+    )
+
+
+def log_shadow_agreed_until_killed(part: str, num_calls: int) -> None:
+    """Log the same for an engine that was killed, with the calls that it had reported."""
+    logger.info(
+        "kvoxide: shadow mode ends with the server. It compared at least %d calls of %s: no "
+        "difference.",
         num_calls,
         part,
         stacklevel=_CALLER,

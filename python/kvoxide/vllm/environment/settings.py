@@ -132,7 +132,7 @@ class Settings:
             retention_interval=_parse_interval(environ),
             pin_min_drop_size=_parse_pinning(environ),
             check_every=_parse_check(environ),
-            max_priority=_parse_priority(environ),
+            max_priority=parse_max_priority(environ),
         )
         if settings.retention == "adaptive" and settings.thins_out:
             raise SettingsError(
@@ -198,6 +198,25 @@ def parse_host_mode(environ: Mapping[str, str]) -> Mode:
     if _value(environ, HOST_VARIABLE) is None and _value(environ, MODE_VARIABLE) == "shadow":
         return "shadow"
     return _choice(environ, HOST_VARIABLE, MODES)
+
+
+def parse_max_priority(environ: Mapping[str, str]) -> int:
+    """Return the highest priority that requests may claim, 0 to ignore all claims. A lower limit
+    than the default would give requests less than if they claimed nothing.
+
+    Raises :class:`SettingsError` for a value that is not allowed.
+    """
+    value = _value(environ, PRIORITY_VARIABLE) or str(MAX_PRIORITY)
+    if value in ("off", "0"):
+        return 0
+    if not _is_decimal(value) or not DEFAULT_PRIORITY <= int(value) <= MAX_PRIORITY:
+        raise SettingsError(
+            PRIORITY_VARIABLE,
+            environ[PRIORITY_VARIABLE],
+            f"off (ignore kvoxide_priority), or the highest priority that a request may claim, "
+            f"from {DEFAULT_PRIORITY} to {MAX_PRIORITY}",
+        )
+    return int(value)
 
 
 def is_set(environ: Mapping[str, str], variable: str) -> bool:
@@ -323,22 +342,6 @@ def _parse_check(environ: Mapping[str, str]) -> int:
             CHECK_VARIABLE,
             environ[CHECK_VARIABLE],
             "0 (no check), 1 (after every call), or a number n of calls (after every n-th)",
-        )
-    return int(value)
-
-
-def _parse_priority(environ: Mapping[str, str]) -> int:
-    """Return the highest priority that requests may claim, 0 to ignore all claims. A lower limit
-    than the default would give requests less than if they claimed nothing."""
-    value = _value(environ, PRIORITY_VARIABLE) or str(MAX_PRIORITY)
-    if value in ("off", "0"):
-        return 0
-    if not _is_decimal(value) or not DEFAULT_PRIORITY <= int(value) <= MAX_PRIORITY:
-        raise SettingsError(
-            PRIORITY_VARIABLE,
-            environ[PRIORITY_VARIABLE],
-            f"off (ignore kvoxide_priority), or the highest priority that a request may claim, "
-            f"from {DEFAULT_PRIORITY} to {MAX_PRIORITY}",
         )
     return int(value)
 

@@ -11,6 +11,7 @@ The way of a value, from the engine's process to the page:
    holds it. ``engine_process`` sends the first report when the engine starts, and the last one when
    it fails.
 4. ``exporter`` adds the values up in each API server and gives them to ``prometheus_client``.
+   ``killed_engines`` logs some of them when the server ends.
 
 ``definitions`` has all metrics. ``docs/reference/metrics.md`` describes them.
 
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Final
 
-from kvoxide.vllm.metrics import engine_process, field, loggers, reporter
+from kvoxide.vllm.metrics import engine_process, field, killed_engines, loggers, reporter
 from kvoxide.vllm.metrics.front_end import engines_report
 
 _Callback = Callable[[ModuleType], None]
@@ -34,6 +35,7 @@ _Callback = Callable[[ModuleType], None]
 IN_API_SERVERS: Final[tuple[tuple[str, _Callback], ...]] = (
     ("vllm.v1.metrics.stats", field.add_field),
     ("vllm.v1.metrics.loggers", loggers.take_over),
+    ("vllm.v1.engine.utils", killed_engines.take_over),
 )
 """vLLM's modules, and the function that each needs so that a process can export metrics."""
 

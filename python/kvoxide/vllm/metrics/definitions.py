@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from kvoxide.outcomes import NAMES
 from kvoxide.vllm.environment.fallbacks import FALLBACK_KINDS
+from kvoxide.vllm.environment.log import SHADOW_PARTS
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
@@ -15,7 +16,6 @@ COMMON_LABELS: Final = ("model_name", "engine")
 """The labels of all metrics, with the values that vLLM's own metrics have."""
 
 PARTS: Final = ("manager", "hasher", "host")
-SHADOW_PARTS: Final = ("manager", "host")
 STANDSTILL_REASONS: Final = (
     "blocks",
     "never_fits",
@@ -65,19 +65,20 @@ METRICS: Final = (
     Metric(
         "kvoxide_poisoned",
         "gauge",
-        "1 if kvoxide's manager or its CPU offload cache failed and refuses every call.",
+        "1 if this part of kvoxide failed and refuses every call.",
+        {"part": ("manager", "host")},
     ),
     Metric(
         "kvoxide_shadow_calls_total",
         "counter",
         "Calls whose answers shadow mode compared.",
-        {"part": SHADOW_PARTS},
+        {"part": tuple(SHADOW_PARTS)},
     ),
     Metric(
         "kvoxide_shadow_differences_total",
         "counter",
         "Differences that shadow mode found. Each ends the shadow of one part.",
-        {"part": SHADOW_PARTS},
+        {"part": tuple(SHADOW_PARTS)},
     ),
     Metric(
         "kvoxide_prompt_tokens_total",

@@ -85,8 +85,8 @@ class Sources:
             if part in active or ("kvoxide_active", (("part", part),)) not in values.gauges:
                 values.gauge("kvoxide_active", int(active.get(part, False)), part=part)
         is_poisoned = is_native(manager) and manager.engine.is_poisoned
-        poisoned = int(is_poisoned or host_tier.has_failed(connector))
-        values.gauge("kvoxide_poisoned", poisoned)
+        values.gauge("kvoxide_poisoned", int(is_poisoned), part="manager")
+        values.gauge("kvoxide_poisoned", int(host_tier.has_failed(connector)), part="host")
 
     def _read_pool(self, values: Values, now: float) -> None:
         manager = self._scheduler.kv_cache_manager

@@ -1,5 +1,6 @@
 """Wraps methods of vLLM's scheduler so that they report events to a recorder."""
 
+import os
 import time
 import weakref
 from collections.abc import Callable
@@ -174,6 +175,7 @@ def _start(scheduler: Any) -> Any:
             header_of(scheduler, time.time()),
             limit or None,
             take_outcomes=_take_outcomes(scheduler),
+            max_priority=settings.parse_max_priority(os.environ),
         )
     except Exception as error:
         reason = error if isinstance(error, OSError | settings.SettingsError) else repr(error)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from kvoxide._core_vllm import VllmBlockNumbers
 from kvoxide.outcomes import by_name
+from kvoxide.vllm.recording.granted import granted_retention
 
 
 class EndedRequest(NamedTuple):
@@ -46,10 +47,12 @@ def step_line(step: Step) -> bytes:
 class RequestLines:
     """Creates the lines of requests. In them, equal ids mean equal blocks."""
 
-    def __init__(self, tokens_per_id: int, started: float) -> None:
-        """Start without requests. ``started`` is in seconds since the epoch."""
+    def __init__(self, tokens_per_id: int, started: float, max_priority: int) -> None:
+        """Start without requests. ``started`` is in seconds since the epoch. ``max_priority`` is
+        the highest priority that a request may claim."""
         self._width = tokens_per_id
         self._started = started
+        self._max_priority = max_priority
         self._numbers = VllmBlockNumbers()
 
     def line(self, ended: EndedRequest, number: int) -> bytes:
@@ -78,24 +81,20 @@ class RequestLines:
             prompt_ids,
             output_ids,
             ended.status.name.removeprefix("FINISHED_").lower().encode(),
-            _claim(ended.sampling_params)
+            _retention(ended.sampling_params, self._max_priority)
             + (b',"skips_cache":true' if ended.skips_cache else b"")
             + _outcomes(ended),
         )
 
 
-def _claim(sampling_params: Any) -> bytes:
-    """Return the priority and time to live that a request asked for, as further fields. The server
-    ignored invalid values, and so does this."""
-    asked = getattr(sampling_params, "extra_args", None)
-    if not asked:
-        return b""
+def _retention(sampling_params: Any, max_priority: int) -> bytes:
+    """Return the priority and time to live that a request got, as further fields."""
+    granted = granted_retention(getattr(sampling_params, "extra_args", None), max_priority)
     fields = b""
-    priority, ttl = asked.get("kvoxide_priority"), asked.get("kvoxide_ttl")
-    if type(priority) is int and 0 <= priority <= 100:
-        fields += b',"priority":%d' % priority
-    if type(ttl) in (int, float) and 0 < ttl < float("inf"):
-        fields += b',"ttl":%.3f' % max(ttl, 0.001)
+    if granted.priority is not None:
+        fields += b',"priority":%d' % granted.priority
+    if granted.ttl is not None:
+        fields += b',"ttl":%.3f' % max(granted.ttl, 0.001)
     return fields
 
 

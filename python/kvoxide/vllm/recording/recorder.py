@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kvoxide.recording_format import REQUESTS, STEPS, file_name
 from kvoxide.vllm.environment import log_recording_off, logger
+from kvoxide.vllm.environment.settings import MAX_PRIORITY
 from kvoxide.vllm.recording.files import GzipFiles
 from kvoxide.vllm.recording.header import header_line
 from kvoxide.vllm.recording.limit import SizeLimit, file_bytes
@@ -51,16 +52,18 @@ class Recorder:
         limit: int | None = None,
         max_bytes: int | None = None,
         take_outcomes: TakeOutcomes = tuple,
+        max_priority: int = MAX_PRIORITY,
     ) -> None:
         """Create the files in ``folder`` and start. ``limit`` is the most bytes that they may take
-        together. ``take_outcomes`` is called after each step. Raises :class:`OSError`."""
+        together. ``take_outcomes`` is called after each step. ``max_priority`` is the highest
+        priority that a request may claim. Raises :class:`OSError`."""
         self._folder = folder
         self._events: deque[_Event] = deque()
         self._steps: deque[Step] = deque()
         self._scheduled: dict[int, tuple[float, int, int, int]] = {}
         self._last_end = 0.0
         self._has_more = False
-        self._lines = RequestLines(header["tokens_per_id"], header["started"])
+        self._lines = RequestLines(header["tokens_per_id"], header["started"], max_priority)
         self._started = header["started"]
         self._schedule = Schedule()
         self._limit = SizeLimit(limit)

@@ -3,7 +3,12 @@
 from time import monotonic
 from typing import Final, Literal, TypeAlias
 
-from kvoxide.vllm.environment import counters, log_shadow_agreed, log_shadow_agrees
+from kvoxide.vllm.environment import (
+    SHADOW_PARTS,
+    counters,
+    log_shadow_agreed,
+    log_shadow_agrees,
+)
 
 Part: TypeAlias = Literal["manager", "host"]
 
@@ -21,11 +26,11 @@ class Agreement:
     The metrics begin at 0, so that a server without differences has them too.
     """
 
-    def __init__(self, part: Part, name: str) -> None:
-        """``part`` is the label of the metrics, and ``name`` is what the log calls it."""
+    def __init__(self, part: Part) -> None:
+        """Begin to count the calls of ``part``."""
         self.num_calls = 0
         self._part: Part = part
-        self._name = name
+        self._name = SHADOW_PARTS[part]
         self._next_message = monotonic() + FIRST_SECONDS
         self._has_ended = False
         for metric in (CALLS, DIFFERENCES):

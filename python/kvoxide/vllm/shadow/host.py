@@ -25,6 +25,7 @@ from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 from kvoxide._core import InternalError
 from kvoxide.vllm import offload
 from kvoxide.vllm.environment import (
+    SHADOW_PARTS,
     Settings,
     log_not_active,
     log_shadow_difference,
@@ -35,7 +36,6 @@ from kvoxide.vllm.shadow.agreement import Agreement
 from kvoxide.vllm.shadow.description import describe_event, exception_name, is_event, shortened
 from kvoxide.vllm.shadow.step import raised
 
-_PARTS: Final = "the offloading connector and the CPU offload cache"
 _MIN_CALLS_BETWEEN_CHECKS: Final = 1_000
 _TIMES: Final = (_ConnectorMetricName.LOOKUP_SYNC_DELAY, _ConnectorMetricName.LOOKUP_ASYNC_DELAY)
 
@@ -58,7 +58,7 @@ class ShadowConnectorScheduler(StockScheduler):  # type: ignore[misc]
                 "shadow mode of the offloading connector", "vLLM's own connector", repr(error)
             )
         else:
-            log_shadow_on(_PARTS, "")
+            log_shadow_on(SHADOW_PARTS["host"], "")
 
     def shutdown(self) -> None:
         """Log that there was no difference, and shut down as vLLM's."""
@@ -136,7 +136,7 @@ class HostShadow:
         spec._manager = None  # the shadow keeps its own manager
         with settings.using(Settings(host_mode="require")):
             self.native: Any = offload.connector_class()(*bound.args[1:], **bound.kwargs)
-        self.agreement = Agreement("host", _PARTS)
+        self.agreement = Agreement("host")
         self._manager = manager
         least = max(_MIN_CALLS_BETWEEN_CHECKS, self.native.manager.tier.num_chunks)
         self._check_every = settings.current().check_every or least

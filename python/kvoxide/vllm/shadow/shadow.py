@@ -106,7 +106,7 @@ class Shadow:
             self.native: Any = native(**own)
         self.stock = stock
         self.recorder = Recorder(configuration_of(arguments))
-        self.agreement = Agreement("manager", "the KV cache")
+        self.agreement = Agreement("manager")
         self._pair = Pair(stock, self.native)
         self._depth = 0
         self._watch(stock.block_pool, "block_pool")
