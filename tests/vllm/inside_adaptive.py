@@ -87,7 +87,7 @@ def test_it_is_announced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     monkeypatch.setattr(logger, "handlers", [caplog.handler])
     logger.setLevel(logging.INFO)
     make_manager()
-    assert "100 blocks; adaptive retention (from the environment)" in caplog.messages[-1]
+    assert "100 blocks; policy adaptive (from the environment)" in caplog.messages[-1]
 
 
 def test_an_interval_of_vllms_configuration_gives_way() -> None:

@@ -134,7 +134,7 @@ def test_pinning_is_announced_with_its_capacity(
     assert type(make_manager(max_model_len=160)) is native_class()
     # A prefix of 160 tokens ends with 10 full blocks and 5 of a window of 64.
     assert lines[0].endswith(
-        "retention interval 160 (from the environment); pinned tier on for drops of 4 blocks or "
+        "policy interval=160,pin=4 (from the environment); pinned tier on for drops of 4 blocks or "
         "more. It can hold 99 blocks, which are 1056 tokens or 6 prefixes of 160 tokens"
     )
 

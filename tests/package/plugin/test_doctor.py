@@ -93,18 +93,15 @@ def test_variables(
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        (
-            {},
-            "mode auto; retention interval from vLLM; pinned tier off",
-        ),
+        ({}, "mode auto; policy vllm"),
         (
             {"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "8192", "VLLM_PIN_SWA_TOKENS": "1"},
-            "mode auto; retention interval 8192; pinned tier for drops of 16 blocks or more",
+            "mode auto; policy interval=8192,pin=16",
         ),
-        ({"KVOXIDE_POLICY": "adaptive"}, "mode auto; retention adaptive"),
+        ({"KVOXIDE_POLICY": "adaptive"}, "mode auto; policy adaptive"),
         (
             {"KVOXIDE_POLICY": "adaptive,share=0.5", "KVOXIDE": "require"},
-            "mode require; retention adaptive, protected share 0.5",
+            "mode require; policy adaptive,share=0.5",
         ),
     ],
     ids=["standard", "interval and pins", "adaptive", "adaptive with a share"],
@@ -117,7 +114,7 @@ def test_the_command_prints_the_retention_in_force(
     monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: GOOD)
     done = CliRunner().invoke(main, ["doctor"])
     assert done.exit_code == 0, done.output
-    assert [line for line in done.output.splitlines() if "retention" in line] == [
+    assert [line for line in done.output.splitlines() if "settings: " in line] == [
         f"ok      settings: {told}"
     ]
 

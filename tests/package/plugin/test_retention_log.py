@@ -2,6 +2,7 @@
 hit less."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,12 +28,15 @@ class Report:
 
 
 class Engine:
+    """Hits a share of a million prompt tokens each minute, and the default another share. A third
+    share is loaded from CPU memory."""
+
     is_replaced = False
 
-    """Hits a share of a million prompt tokens each minute, and the default another share."""
-
-    def __init__(self, hit: float, default: float, *, is_limit: bool = False) -> None:
-        self.hit, self.default, self.is_limit = hit, default, is_limit
+    def __init__(
+        self, hit: float, default: float, loaded: float = 0.0, *, is_limit: bool = False
+    ) -> None:
+        self.hit, self.default, self.loaded, self.is_limit = hit, default, loaded, is_limit
         self.minutes = 0
 
     def retention_report(self) -> Report:
@@ -40,6 +44,11 @@ class Engine:
         hits, default = round(self.hit * tokens), round(self.default * tokens)
         self.minutes += 1
         return Report(tokens, hits, default, self.is_limit, sampled_blocks=self.minutes)
+
+    def outcome_report(self) -> Any:
+        """Return the outcomes at the time of the last retention report."""
+        loaded = round(self.loaded * (self.minutes - 1) * 1_000_000)
+        return SimpleNamespace(outcomes={"hit_host": loaded})
 
 
 class Log:
@@ -65,7 +74,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 def tell(engine: Engine, num_minutes: int) -> None:
     minutes = retention_log.MinuteLog(cast("Any", engine))
-    began = minutes._logged_at
+    assert minutes._logged is not None
+    began = minutes._logged.time
     for minute in range(1, num_minutes + 1):
         minutes.end_minute(began + 60.5 * minute)
 
@@ -80,11 +90,22 @@ def test_an_hour_in_which_the_default_would_have_hit_more_is_told_once(
 
 
 @pytest.mark.parametrize(
-    "engine", [Engine(0.2, 0.22), Engine(0.3, 0.2), Engine(0.2, 0.3, is_limit=True)]
+    "engine",
+    [
+        Engine(0.2, 0.22),
+        Engine(0.3, 0.2),
+        Engine(0.2, 0.3, is_limit=True),
+        Engine(0.2, 0.3, loaded=0.08),
+    ],
 )
 def test_what_is_within_the_error_or_a_limit_is_no_warning(engine: Engine, log: Log) -> None:
     tell(engine, 180)
     assert (len(log.lines), log.warnings) == (180, [])
+
+
+def test_a_loss_that_loads_do_not_make_up_for_is_told(log: Log) -> None:
+    tell(Engine(hit=0.2, default=0.3, loaded=0.05), 60)
+    assert len(log.warnings) == 1
 
 
 @pytest.mark.parametrize(

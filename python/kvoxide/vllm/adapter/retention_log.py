@@ -3,7 +3,7 @@ vLLM's default would have had."""
 
 from collections import deque
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvoxide import RetentionReport
 from kvoxide._core_vllm import VllmManager
@@ -15,38 +15,58 @@ HOUR: Final = 3600.0
 MARGIN: Final = 0.03
 
 
+class _Sample(NamedTuple):
+    """A report, its time, and the tokens that were loaded from CPU memory until then."""
+
+    time: float
+    report: RetentionReport
+    num_loaded_tokens: int
+
+
 class MinuteLog:
     """Logs the changes between two reports of an engine with adaptive retention."""
 
     def __init__(self, engine: VllmManager) -> None:
         """Begin the first minute."""
         self._engine = engine
-        self._logged = engine.retention_report()
-        self._logged_at = monotonic()
-        self._hour = deque([(self._logged_at, self._logged)])
+        self._logged = self._sample(monotonic())
+        self._hour = deque([self._logged])
 
     def end_minute(self, now: float) -> None:
         """Log the line, unless no request was admitted since the last one."""
-        before = self._logged
-        report = None if self._engine.is_replaced else self._engine.retention_report()
-        if before is None or report is None or report.prompt_tokens == before.prompt_tokens:
+        before, after = self._logged, self._sample(now)
+        if before is None or after is None:
             return
-        _log_minute(before, report, now - self._logged_at)
-        self._logged, self._logged_at = report, now
-        self._hour.append((now, report))
-        self._warn_after_hour(now, report)
+        if after.report.prompt_tokens == before.report.prompt_tokens:
+            return
+        _log_minute(before.report, after.report, now - before.time)
+        self._logged = after
+        self._hour.append(after)
+        self._warn_after_hour(after)
 
-    def _warn_after_hour(self, now: float, report: RetentionReport) -> None:
+    def _sample(self, now: float) -> _Sample | None:
+        report = None if self._engine.is_replaced else self._engine.retention_report()
+        if report is None:
+            return None
+        outcomes = self._engine.outcome_report()
+        loaded = 0 if outcomes is None else outcomes.outcomes["hit_host"]
+        return _Sample(now, report, loaded)
+
+    def _warn_after_hour(self, after: _Sample) -> None:
         """Warn if the default policy would have hit more since an hour ago, then begin anew."""
-        began_at, began = self._hour[0]
-        if now - began_at < HOUR or began is None:
+        began = self._hour[0]
+        if began is None or after.time - began.time < HOUR:
             return
-        if _hits_fewer(began, report):
-            _warn_of_hour(began, report)
+        if _hits_fewer(began, after):
+            _warn_of_hour(began.report, after.report)
             self._hour.clear()
-            self._hour.append((now, report))
-        while len(self._hour) > 1 and now - self._hour[1][0] >= HOUR:
+            self._hour.append(after)
+        while len(self._hour) > 1 and self._is_hour_old(self._hour[1], after):
             self._hour.popleft()
+
+    @staticmethod
+    def _is_hour_old(sample: _Sample | None, now: _Sample) -> bool:
+        return sample is not None and now.time - sample.time >= HOUR
 
 
 def _log_minute(before: RetentionReport, after: RetentionReport, seconds: float) -> None:
@@ -78,12 +98,20 @@ def _log_minute(before: RetentionReport, after: RetentionReport, seconds: float)
     )
 
 
-def _hits_fewer(before: RetentionReport, after: RetentionReport) -> bool:
-    """Return whether the default policy would have hit more in the time between two reports, by
-    more than the error of the estimate."""
-    margin = MARGIN * (after.prompt_tokens - before.prompt_tokens)
-    hits = after.hit_tokens - before.hit_tokens
-    return not after.is_default_hit_a_limit and _default_hits(before, after) - hits > margin
+def _hits_fewer(before: _Sample, after: _Sample) -> bool:
+    """Return whether the default policy would have hit more in the time between two samples, by
+    more than the error of the estimate.
+
+    Tokens that were loaded from CPU memory count as hits. The estimate has only hits on the GPU, so
+    the default would have hit at least as much as it says.
+    """
+    old, new = before.report, after.report
+    if new.is_default_hit_a_limit:
+        return False
+    loaded = after.num_loaded_tokens - before.num_loaded_tokens
+    hits = new.hit_tokens - old.hit_tokens + loaded
+    margin = MARGIN * (new.prompt_tokens - old.prompt_tokens)
+    return _default_hits(old, new) - hits > margin
 
 
 def _warn_of_hour(before: RetentionReport, after: RetentionReport) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from kvoxide._install_hints import REINSTALL
 from kvoxide.vllm.doctor.connectors import extra_configs
@@ -158,28 +158,12 @@ def _allowed() -> Check:
 
 def _settings() -> Check:
     try:
-        return Check("settings", True, _describe(Settings.from_environ()))
+        found = Settings.from_environ()
+        return Check("settings", True, f"mode {found.mode}; policy {found.policy}")
     except SettingsError as error:
         return Check("settings", False, str(error), f"change or unset {error.variable}")
     except ImportError:
         return Check("settings", True, "not read, because the compiled module is missing")
-
-
-def _describe(settings: Settings) -> str:
-    interval, pin = settings.retention_interval, settings.pin_min_drop_size
-    match settings.retention:
-        case "adaptive":
-            share = settings.protected_share
-            protected = "" if share is None else f", protected share {share:g}"
-            return f"mode {settings.mode}; retention adaptive{protected}"
-        case "standard":
-            return (
-                f"mode {settings.mode}; retention interval "
-                f"{'from vLLM' if interval is None else interval}; pinned tier "
-                f"{'off' if pin is None else f'for drops of {pin} blocks or more'}"
-            )
-        case other:
-            assert_never(other)
 
 
 def _settings_values() -> dict[str, Any] | None:

@@ -143,6 +143,18 @@ class Settings:
         return settings
 
     @property
+    def policy(self) -> str:
+        """The retention policy, in the form of ``kvoxide replay --policy``. ``vllm`` is the policy
+        of vLLM's own configuration."""
+        if self.retention == "adaptive":
+            share = self.protected_share
+            return "adaptive" if share is None else f"adaptive,share={share:g}"
+        named = {"interval": self.retention_interval, "pin": self.pin_min_drop_size}
+        return ",".join(
+            f"{name}={value}" for name, value in named.items() if value is not None
+        ) or ("vllm")
+
+    @property
     def changes_policy(self) -> bool:
         """Whether anything but the release's own behaviour is asked for."""
         return self.retention != "standard" or self.thins_out

@@ -22,7 +22,7 @@ _DIFFERENCES: Final = "kvoxide_shadow_differences_total"
 
 def take_over(module: ModuleType) -> None:
     """Log at each end of the engines of a ``CoreEngineProcManager`` in this process."""
-    manager = getattr(module, "CoreEngineProcManager", None)
+    manager: Any = getattr(module, "CoreEngineProcManager", None)
     shutdown = getattr(manager, "shutdown", None)
     if shutdown is None or hasattr(shutdown, _MARK):
         return
@@ -35,7 +35,7 @@ def take_over(module: ModuleType) -> None:
             _log_agreement(self)
 
     setattr(shutdown_and_log, _MARK, True)
-    setattr(manager, "shutdown", shutdown_and_log)
+    manager.shutdown = shutdown_and_log
 
 
 def _log_agreement(manager: Any) -> None:

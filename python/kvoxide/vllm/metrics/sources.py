@@ -153,7 +153,7 @@ class _Info:
 
     def add_to(self, values: Values, is_native: bool) -> None:
         """Add 1 for the present labels, and 0 for those before a switch to vLLM's own manager."""
-        policy = _described_policy() if is_native else "vllm"
+        policy = settings.current().policy if is_native else "vllm"
         if policy not in self._policies:
             self._policies.append(policy)
         for known in self._policies:
@@ -169,18 +169,6 @@ def _described_groups(groups: Any) -> str:
     except (ImportError, ValueError):  # the compiled module is missing, or a group is unsupported
         kinds = Counter(type(group.kv_cache_spec).__name__ for group in groups)
     return ",".join(f"{kind}:{count}" for kind, count in kinds.items())
-
-
-def _described_policy() -> str:
-    wanted = settings.current()
-    if not wanted.changes_policy:
-        return "vllm"
-    if wanted.retention == "adaptive":
-        share = wanted.protected_share
-        return "adaptive" if share is None else f"adaptive,share={share:g}"
-    interval, pinning = wanted.retention_interval, wanted.pin_min_drop_size
-    parts = [] if interval is None else [f"interval={interval}"]
-    return ",".join(parts + ([] if pinning is None else [f"pinned={pinning}"]))
 
 
 class _Pool:

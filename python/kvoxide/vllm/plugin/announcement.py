@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec
 from kvoxide.vllm.adapter import group_specs
@@ -67,19 +67,10 @@ def _describe_groups(groups: Sequence[KVCacheGroupSpec]) -> str:
 
 
 def _describe_policy(config: Any, settings: Settings) -> str:
-    match settings.retention:
-        case "adaptive":
-            share = settings.protected_share
-            protected = "" if share is None else f", protected share {share:g}"
-            return f"adaptive retention{protected} (from the environment)"
-        case "standard":
-            pass
-        case other:
-            assert_never(other)
-    if settings.retention_interval is None:
+    if settings.retention == "standard" and settings.retention_interval is None:
         interval = config.prefix_cache_retention_interval
         return f"policy of vLLM {_described_release()} (retention interval {interval})"
-    return f"retention interval {settings.retention_interval} (from the environment)"
+    return f"policy {settings.policy} (from the environment)"
 
 
 def _described_release() -> str:

@@ -2,7 +2,8 @@
 
 import json
 import secrets
-from typing import Any, assert_never
+from dataclasses import replace
+from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, __version__, group_kinds
 from kvoxide.recording_format import FORMAT, FORMAT_FIELD, PART_FIELD, RECORDING_FIELD
@@ -114,14 +115,8 @@ def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:
     """Return the policy of a scheduler's manager, in the form of a replay's ``--policy``."""
     is_ours = type(scheduler.kv_cache_manager).__module__.startswith(_ADAPTER)
     ours = settings.current() if is_ours else Settings()
-    match ours.retention:
-        case "adaptive":
-            share = ours.protected_share
-            return "adaptive" if share is None else f"adaptive,share={share}"
-        case "standard":
-            pass
-        case other:
-            assert_never(other)
+    if ours.retention == "adaptive":
+        return ours.policy
     sparse = {kind.name for kind in group_kinds() if kind.is_sparse}
     interval = ours.retention_interval
     if interval is None:
@@ -131,6 +126,6 @@ def _policy(scheduler: Any, groups: list[dict[str, Any]]) -> str:
         return "vllm" if pin is None else f"pin={pin}"
     if interval == 0 and pin is None:
         return "vllm"
-    named = {"interval": interval, "pin": pin}
-    parts = [f"{name}={value}" for name, value in named.items() if value is not None]
-    return ",".join(parts) or "uncached-first"
+    if interval is None and pin is None:
+        return "uncached-first"
+    return replace(ours, retention_interval=interval).policy
