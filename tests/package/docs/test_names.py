@@ -22,7 +22,7 @@ from tests.testing.vllm_names import VARIABLES as VLLM_VARIABLES
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"target", ".git"}
 SOURCES = ("python/**/*.py", "rust/**/*.rs", "tests/**/*.py", "tests/*.sh", "benches/**/*.py")
 # Of Cargo, curl and other programs that pages call.
-OTHER_OPTIONS = {"--locked", "--manifest-path", "--test", "--all"}
+OTHER_OPTIONS = {"--locked", "--manifest-path", "--test", "--all", "--duration", "--comment"}
 OTHER_MODULES = {"pip", "pytest", "venv", "http.server"}
 PLACEHOLDERS = {"TRACE", "DIR", "FILE", "PLACE", "COMMAND"}
 
