@@ -19,8 +19,15 @@ LAST_LINE = re.compile(
 def check_last_line(
     release: str, models: Path, folder: Path, *, num_ranks: int, num_api_servers: int
 ) -> None:
-    options = {"num_ranks": num_ranks, "num_api_servers": num_api_servers, "offloads": True}
-    with started(release, models, folder, "shadow", **options) as (server, client):
+    with started(
+        release,
+        models,
+        folder,
+        "shadow",
+        num_ranks=num_ranks,
+        num_api_servers=num_api_servers,
+        offloads=True,
+    ) as (server, client):
         for rank in range(num_ranks):
             client.ask(rank, [7] * 100, max_tokens=5)
         # The metrics have a value as soon as no request is left.

@@ -1,39 +1,26 @@
 """Tests that the log has one warning, and a gauge is 1, while vLLM's scheduler does not admit
-requests that wait. Nothing else changes."""
+requests that wait for blocks. Nothing else changes."""
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from vllm.plugins import load_general_plugins
 
-load_general_plugins()
+from tests.vllm.standstill_world import Clock, Output, World, standing, tokens, two_sessions
 
-from kvoxide.vllm.adapter import native_class  # noqa: E402
-from kvoxide.vllm.environment import counters  # noqa: E402
-from kvoxide.vllm.plugin.standstill import blocks, episodes, head, outside, watcher  # noqa: E402
-from vllm.v1.core.sched.interface import PauseState  # noqa: E402
-from vllm.v1.request import RequestStatus, StreamingUpdate  # noqa: E402
+# Import after the plugin.
+from kvoxide.vllm.adapter import native_class  # isort: skip
+from kvoxide.vllm.plugin.standstill import blocks, head, outside, watcher  # isort: skip
+from vllm.v1.core.sched.interface import PauseState  # isort: skip
+from vllm.v1.request import RequestStatus  # isort: skip
 
-from tests.testing.logs import logged  # noqa: E402
-from tests.testing.small_world import BLOCK_SIZE, window  # noqa: E402
-from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
-from tests.vllm.stuck_connector import LATER, StuckConnector  # noqa: E402
+from tests.testing.logs import logged  # isort: skip
+from tests.testing.small_world import window  # isort: skip
+from tests.vllm.stuck_connector import LATER, StuckConnector  # isort: skip
 
 MODES = pytest.mark.parametrize("mode", ["require", "shadow", "off"])
-
-
-class Clock:
-    """A clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(autouse=True)
@@ -43,67 +30,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-class World:
-    """A scheduler whose steps take as long as a test says."""
-
-    def __init__(self, clock: Clock, *specs: Any, **changes: Any) -> None:
-        defaults = {"num_blocks": 11, "reserves_full_input": True}
-        self._inside = SchedulerWorld(*specs, **{**defaults, **changes})
-        self._clock = clock
-        self.scheduler = self._inside.scheduler
-        self.add, self.abort = self._inside.add, self._inside.abort
-
-    def step(self, seconds: float = 0.1, loaded: Iterable[str] = ()) -> Any:
-        self._clock.now += seconds
-        return self._inside.step(loaded)
-
-    def steps(self, seconds: float, each: float = 0.1) -> None:
-        """Make steps for so many seconds."""
-        end = self._clock.now + seconds
-        while self._clock.now < end:
-            self.step(each)
-
-    def session(self, name: str, prompt: list[int]) -> Any:
-        """Add a session with streaming input, and let it wait for its client."""
-        request = self.add(name, prompt, 1)
-        request.resumable = True
-        request.streaming_queue = deque()
-        while request.status != RequestStatus.WAITING_FOR_STREAMING_REQ:
-            self.step()
-        return request
-
-    def continue_session(self, request: Any, more: list[int]) -> None:
-        update = StreamingUpdate(
-            mm_features=None,
-            prompt_token_ids=more,
-            max_tokens=1,
-            arrival_time=0.0,
-            sampling_params=request.sampling_params,
-        )
-        self.scheduler._update_request_as_session(request, update)
-
-
 @pytest.fixture
 def make_world(clock: Clock) -> Callable[..., World]:
     return lambda *specs, **changes: World(clock, *specs, **changes)
-
-
-def tokens(num_blocks: int, start: int = 0) -> list[int]:
-    return list(range(start, start + num_blocks * BLOCK_SIZE))
-
-
-def standing() -> set[str]:
-    """Return the reasons whose gauge is 1."""
-    values = counters.gauges()["kvoxide_standstill"]
-    assert {dict(labels)["reason"] for labels in values} == set(episodes.REASONS)
-    return {dict(labels)["reason"] for labels, value in values.items() if value}
-
-
-def two_sessions(world: World) -> None:
-    """Add two sessions. Each holds 4 blocks of 10 and wants 4 more."""
-    sessions = [world.session(name, tokens(4, at)) for name, at in (("first", 0), ("second", 1000))]
-    for number, session in enumerate(sessions):
-        world.continue_session(session, tokens(4, 1000 * number + 500))
 
 
 class TestBlocks:
@@ -295,152 +224,6 @@ class TestNoStandstill:
         assert warnings == []
 
 
-class TestLoads:
-    @MODES
-    def test_a_load_that_never_completes_while_others_run(
-        self, mode: str, make_world: Any, warnings: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("KVOXIDE", mode)
-        world = make_world(connector=StuckConnector(stuck=(32, True)), num_blocks=100)
-        world.add("stuck", tokens(4), 1)
-        number = 0
-        while not warnings and number < 1000:
-            world.add(f"other {number}", tokens(2, 1000 + 100 * number), 1)
-            world.step(1)
-            number += 1
-        (line,) = warnings
-        assert number == pytest.approx(outside.SECONDS, abs=5)
-        assert "reason remote_load: 1 request waits for KV that StuckConnector loads" in line
-        assert "request stuck has waited for 60 s" in line
-        assert standing() == {"remote_load"}
-        world.step(1, loaded=["stuck"])
-        world.step(1)
-        world.step(1)
-        assert standing() == set()
-        assert len(warnings) == 1
-
-    def test_one_lost_load_among_many_that_complete(
-        self, make_world: Any, warnings: list[str]
-    ) -> None:
-        connector = StuckConnector(lost=(16, True))
-        world = make_world(connector=connector, num_blocks=200)
-        world.add("lost", tokens(2), 1)
-        for number in range(int(outside.REQUEST_SECONDS / 10)):
-            assert warnings == []
-            name = f"other {number}"
-            connector.answers[name] = (16, True)
-            world.add(name, tokens(2, 1000 * (number + 1)), 1)
-            world.steps(9)
-            world.step(1, loaded=[name])
-        world.steps(2)
-        (line,) = warnings
-        assert "reason remote_load: " in line
-        assert "request lost has waited for 60" in line
-
-    def test_clients_that_give_up_do_not_count_as_progress(
-        self, make_world: Any, warnings: list[str]
-    ) -> None:
-        """The connector is broken, and each client aborts after 30 seconds."""
-        connector = StuckConnector()
-        world = make_world(connector=connector, num_blocks=200)
-        for number in range(8):
-            connector.answers[f"stuck {number}"] = (16, True)
-            world.add(f"stuck {number}", tokens(2, 1000 * number), 1)
-            world.steps(15)
-            if number:
-                world.abort(f"stuck {number - 1}")
-        assert len(warnings) == 1
-        assert "reason remote_load: " in warnings[0]
-
-
-class TestConnectorWithoutAnswer:
-    @MODES
-    def test_a_connector_that_always_answers_later(
-        self, mode: str, make_world: Any, warnings: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("KVOXIDE", mode)
-        connector = StuckConnector(first=LATER, second=LATER)
-        world = make_world(connector=connector)
-        world.add("first", tokens(2), 1)
-        world.add("second", tokens(2, 1000), 1)
-        world.steps(outside.SECONDS - 2)
-        assert warnings == []
-        world.steps(10)
-        (line,) = warnings
-        assert "reason connector_later: 2 requests wait for StuckConnector, which gives no" in line
-        assert "request first has waited for " in line
-        assert standing() == {"connector_later"}
-        assert "get_num_new_matched_tokens" not in vars(connector)
-        connector.answers.clear()
-        world.steps(3)
-        assert standing() == set()
-        assert not world.scheduler.has_unfinished_requests()
-
-    def test_a_connector_is_asked_no_more_often(self, make_world: Any) -> None:
-        connector = StuckConnector(first=LATER)
-        world = make_world(connector=connector)
-        world.add("first", tokens(2), 1)
-        for _ in range(500):
-            world.step()
-        assert connector.num_queries == 500
-
-    def test_a_connector_whose_method_cannot_be_replaced_still_works(
-        self, make_world: Any, warnings: list[str]
-    ) -> None:
-        class Sealed(StuckConnector):
-            def __setattr__(self, name: str, value: object) -> None:
-                if name == "get_num_new_matched_tokens":
-                    raise AttributeError(name)
-                super().__setattr__(name, value)
-
-        world = make_world(connector=Sealed(first=LATER))
-        world.add("first", tokens(2), 1)
-        world.steps(outside.SECONDS + 5)
-        (line,) = warnings
-        assert "reason other: request first (WAITING) gets no tokens" in line
-
-
-class TestGrammar:
-    def test_a_grammar_that_is_never_compiled(self, make_world: Any, warnings: list[str]) -> None:
-        world = make_world()
-        request = world.add("json", tokens(2), 1)
-        grammar: Future[object] = Future()
-        request.structured_output_request = _Output(grammar)
-        request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        world.steps(outside.SECONDS + 3)
-        (line,) = warnings
-        assert "reason grammar: 1 request waits for a grammar that is not compiled" in line
-        assert standing() == {"grammar"}
-        world.abort("json")
-        world.step()
-        assert standing() == set()
-
-
-class _Output:
-    def __init__(self, future: Future[object]) -> None:
-        self._future = future
-
-    @property
-    def grammar(self) -> object:
-        return self._future.result() if self._future.done() else None
-
-
-class TestSlots:
-    def test_idle_sessions_that_hold_all_slots(self, make_world: Any, warnings: list[str]) -> None:
-        world = make_world(max_num_seqs=2)
-        world.session("first", tokens(2))
-        world.session("second", tokens(2, 1000))
-        world.add("waits", tokens(2, 2000), 1)
-        world.steps(head.IDLE_SECONDS + 2)
-        (line,) = warnings
-        assert "reason streaming: 2 sessions without input hold slots" in line
-        assert "the server has 2; request waits waits for a slot" in line
-        assert standing() == {"streaming"}
-        world.abort("first")
-        world.step()
-        assert standing() == set()
-
-
 class TestOther:
     def test_a_running_request_that_gets_no_tokens(
         self, make_world: Any, warnings: list[str]
@@ -540,7 +323,7 @@ class TestReportsOfUsers:
                 connector.answers[name] = LATER if reason == "connector_later" else (16, True)
             request = world.add(name, tokens(2, 10_000 + 1000 * number), 1)
             if reason == "grammar":
-                request.structured_output_request = _Output(Future())
+                request.structured_output_request = Output(Future())
                 request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         world.steps(outside.SECONDS + 5, each=0.25)
         assert len(world.scheduler.running) == 3

@@ -28,6 +28,7 @@ BY_RELEASE = [
     "inside_host.py",
     "inside_outcomes.py",
     "inside_standstill.py",
+    "inside_standstill_others.py",
     "inside_takeover.py",
     "inside_wrapped.py",
 ]

@@ -97,8 +97,8 @@ def _replaced(replaced: Sequence[str]) -> str:
 def _unknown(recognition: Recognition) -> str:
     version = installed_version()
     return Reason(
-        f"vLLM {version} has other code than the known releases ({', '.join(RELEASES)}); differences "
-        f"from {recognition.release.version}: {_shortened(recognition.differences)}",
+        f"vLLM {version} has other code than the known releases ({', '.join(RELEASES)}); "
+        f"differences from {recognition.release.version}: {_shortened(recognition.differences)}",
         "changed_vllm" if version in RELEASES else "unsupported_vllm",
     )
 
