@@ -70,7 +70,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def test_files_of_bounded_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module.Recorder.__init__, "__defaults__", (700, tuple))
+    monkeypatch.setattr(recorder_module, "file_bytes", lambda limit: 700)
     world = SchedulerWorld()
     for number in range(60):
         world.serve(f"r{number}", prompt(number, 40), 1)
