@@ -54,8 +54,8 @@ impl Record {
     }
 }
 
-/// Where the chunk of the next key is guessed to be. Keys that follow each other in a prompt mostly
-/// have chunks in a row, so that the index is asked where a row begins.
+/// A guess at the chunk of the next key. Keys that follow each other in a prompt mostly have
+/// consecutive chunks, so the index is only asked where a row of chunks begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     guess: ChunkId,
@@ -68,7 +68,7 @@ impl Cursor {
         Self { guess: ChunkId::MAX, step: 1 }
     }
 
-    /// For keys of which the first is guessed to have this chunk.
+    /// For keys from the head of a prompt on. The guess is that the first key has this chunk.
     pub(super) fn forwards_from(guess: ChunkId) -> Self {
         Self { guess, ..Self::forwards() }
     }

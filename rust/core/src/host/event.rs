@@ -2,7 +2,7 @@
 
 use crate::block::CacheKey;
 
-/// What happened to the keys of an event.
+/// The change that an event reports about its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostEventKind {
     /// The keys became ready.
@@ -13,10 +13,10 @@ pub enum HostEventKind {
     Failed,
 }
 
-/// Something that happened to chunks.
+/// A change of chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEvent {
-    /// What happened.
+    /// The kind of change.
     pub kind: HostEventKind,
     /// The keys, in the order of the call.
     pub keys: Vec<CacheKey>,

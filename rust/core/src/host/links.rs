@@ -1,4 +1,4 @@
-//! Doubly linked orders over small numbers, such as those of chunks.
+//! Doubly linked orders over small numbers, such as the ids of chunks.
 
 /// No place.
 pub(super) const NONE: u32 = u32::MAX;
@@ -27,7 +27,7 @@ impl Links {
         Self(room)
     }
 
-    /// Returns the place behind one that is in an order.
+    /// Returns the next place after a place that is in an order.
     pub(super) fn next(&self, place: u32) -> u32 {
         self.0[place as usize][1]
     }

@@ -18,8 +18,8 @@ impl HostTier {
         (!is_pending).then_some(num_hits)
     }
 
-    /// [`Self::lookup_prefix`] of a prompt that grows, of which `num_keys` keys are known. Looks at
-    /// what changed since the memo was written alone.
+    /// Returns the result of [`Self::lookup_prefix`] for the first `num_keys` keys of a prompt that
+    /// grows. Looks only at what changed since the memo was written.
     pub fn lookup_prefix_again(
         &self,
         key: impl Fn(usize) -> CacheKey,
@@ -93,7 +93,7 @@ impl HostTier {
     }
 }
 
-/// What a look-up of a prefix found.
+/// The hits that a look-up of a prefix found.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixMemo {
     /// The tier and its resets.

@@ -1,4 +1,4 @@
-//! What a request saw of the tier.
+//! The keys that a request saw.
 
 use hashbrown::HashTable;
 
@@ -56,7 +56,7 @@ impl Seen {
         self.flags & Self::IS_REUSED != 0
     }
 
-    /// Whether the policy was told that the request stores the key.
+    /// Whether the policy knows that the request stores the key.
     pub fn is_store_miss(&self) -> bool {
         self.flags & Self::IS_STORE_MISS != 0
     }
@@ -91,7 +91,7 @@ pub struct HostRequest {
     seen: Vec<Seen>,
     /// The slots in `seen` of its first keys; [`Self::index_seen_keys`] adds the others.
     index: HashTable<u32>,
-    /// The last position in each group: a key behind it was not seen before.
+    /// The last position in each group: a key after it was not seen before.
     last: Vec<u32>,
     has_unknown_positions: bool,
     pub(super) is_finished: bool,

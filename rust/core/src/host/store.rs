@@ -11,7 +11,7 @@ use super::tier::{FirstAccess, HostTier, check_not_ended};
 use crate::block::CacheKey;
 use crate::error::{Error, Result};
 
-/// What is to be stored.
+/// The keys to store, and the keys that are evicted for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorePlan {
     /// The positions in the offer of the keys to store.
@@ -24,7 +24,7 @@ pub struct StorePlan {
 
 /// A key of an offer that is to be stored, or has a ready chunk.
 struct Used {
-    /// Where the offer has it.
+    /// Its position in the offer.
     at: u32,
     chunk: Option<ChunkId>,
 }
@@ -38,7 +38,7 @@ struct Offer {
     chunks: Vec<ChunkId>,
 }
 
-/// A key that is to be stored, and where it stands in its request.
+/// A key to store, and its position in the offer and in its request.
 struct Absent {
     key: CacheKey,
     at: usize,
@@ -50,7 +50,7 @@ impl HostTier {
     /// Gives absent keys of an offer a pending chunk each. Returns `None` if there is no room. An
     /// error if a key is offered twice, or if the request ended and did not see a key before.
     ///
-    /// What the offer tells about the use of keys is noted in any case.
+    /// The use of the offered keys is counted in any case.
     pub fn prepare_store(
         &mut self,
         request: &mut HostRequest,
@@ -60,8 +60,8 @@ impl HostTier {
         self.prepare_store_of_distinct(request, keys)
     }
 
-    /// [`Self::prepare_store`] of keys that the caller knows to be distinct. Of equal ones each gets
-    /// a chunk, of which all but one are lost until a reset.
+    /// Does what [`Self::prepare_store`] does, for keys that the caller knows to be distinct. Equal
+    /// keys get a chunk each, and all but one of these chunks are lost until a reset.
     pub fn prepare_store_of_distinct(
         &mut self,
         request: &mut HostRequest,
@@ -179,8 +179,8 @@ impl HostTier {
         absent
     }
 
-    /// Evicts what stands in the way of an offer, but nothing of the offer itself. Returns `None`
-    /// if that does not suffice; nothing is evicted then.
+    /// Evicts chunks to make room for an offer, but no chunk of the offer itself. Returns `None`
+    /// and evicts nothing if that does not suffice.
     fn make_room(&mut self, offer: &Offer) -> Option<Vec<CacheKey>> {
         let num_missing = offer.num_absent.saturating_sub(self.chunks.num_free());
         if num_missing == 0 {

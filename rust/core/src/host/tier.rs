@@ -167,7 +167,7 @@ impl HostTier {
         (changed, missing)
     }
 
-    /// Counts a use of keys, of which the first is used last.
+    /// Counts a use of each key. The first key counts as the one used last.
     pub fn touch(&mut self, keys: &[CacheKey]) {
         self.policy.touch(&self.chunks, keys);
     }
@@ -313,11 +313,11 @@ impl HostTier {
     }
 }
 
-/// What a call saw of keys that its request had not seen before.
+/// The keys of a call that its request had not seen before.
 #[derive(Default)]
 pub(super) struct FirstAccess {
     is_any_new: bool,
-    /// The chunks and positions of those that have both.
+    /// The chunks and positions of the keys that have both.
     chunks: Vec<(ChunkId, u32)>,
 }
 

@@ -46,7 +46,7 @@ pub struct LruRank {
     pub position: u32,
 }
 
-/// What chunks are ordered by: rank, the later position first, hash, group.
+/// The key that sorts chunks: rank, the later position first, hash, group.
 type SortKey = (u64, Reverse<u32>, [u8; 32], u16);
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Lru {
         if chunk as usize >= recencies.len() {
             recencies.resize(chunk as usize + 1, Recency::default());
         }
-        // What its last key left behind.
+        // They belong to the chunk's previous key.
         (recencies[chunk as usize].rank, recencies[chunk as usize].position) = (0, 0);
         match position.filter(|_| self.release != VllmVersion::V0_32) {
             Some(position) => {
@@ -166,7 +166,7 @@ impl Lru {
         self.on_released(chunks, &[chunk]);
     }
 
-    /// Loads ended of chunks, of which some may be evictable now.
+    /// Lists chunks whose loads ended, if they are evictable now.
     pub(super) fn on_released(&mut self, chunks: &Chunks, released: &[ChunkId]) {
         if self.listing.num_listed == chunks.num_used() {
             return;
@@ -262,7 +262,7 @@ impl Lru {
         }
     }
 
-    /// Gives chunks a rank that they share, unless their places in the order are behind already.
+    /// Gives chunks a shared rank. A chunk keeps its own rank if that place in the order is later.
     fn share_rank(&mut self, chunks: &Chunks, rank: u64, seen: &[(ChunkId, u32)]) {
         self.make_room(seen.len());
         let is_read = rank <= self.read_up_to;
@@ -282,7 +282,7 @@ impl Lru {
         }
     }
 
-    /// Returns where the segment of a rank that requests share stands.
+    /// Returns the index of the segment of a rank that the keys of a request share.
     fn segment_of(&mut self, rank: u64) -> usize {
         let at = self.segments.partition_point(|segment| segment.first_rank < rank);
         if self.segments.get(at).is_none_or(|segment| segment.first_rank != rank) {

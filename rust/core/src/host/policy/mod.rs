@@ -34,7 +34,7 @@ impl HostPolicy {
     }
 }
 
-/// The state of a policy. Chunks change before the policy is told.
+/// The state of a policy. The chunks have already changed when a method is called.
 #[derive(Debug)]
 pub(super) enum PolicyState {
     Lru(Lru),
@@ -56,7 +56,7 @@ impl PolicyState {
         }
     }
 
-    /// A request saw keys for the first time, of which these have a chunk and a position.
+    /// A request saw keys for the first time. `seen` has the keys with a chunk and a position.
     pub(super) fn on_request_access(
         &mut self,
         chunks: &Chunks,
