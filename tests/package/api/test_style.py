@@ -31,9 +31,7 @@ MESSAGES_IN_PLAIN_ENGLISH = (
 
 
 def test_no_folder_has_a_text_that_the_page_asks_to_avoid() -> None:
-    assert style.counts() == {}, (
-        "see docs/STYLE.md for what to write instead"
-    )
+    assert style.counts() == {}, "see docs/STYLE.md for what to write instead"
 
 
 @pytest.mark.parametrize(
