@@ -10,9 +10,9 @@ MAX_MODEL_LEN = 544
 assert MAX_MODEL_LEN % BLOCK_SIZE == 0
 assert longest_request(scale=1) <= MAX_MODEL_LEN
 
-PLAIN = Workload(seed=1, num_requests=100)
-WITH_RESETS = Workload(seed=2, num_requests=50, reset_every=15)
-FEWER = (replace(PLAIN, num_requests=60), replace(WITH_RESETS, num_requests=40))
+# The long run's are three times as long.
+PLAIN = Workload(seed=1, num_requests=60)
+WITH_RESETS = Workload(seed=2, num_requests=40, reset_every=15)
 AGAIN = (Workload(seed=1, num_requests=20, num_aborts=2),) * 2
 TINY_POOL = {"num_gpu_blocks_override": MAX_MODEL_LEN // BLOCK_SIZE + 8}
 CHUNKED = {"max_num_batched_tokens": 64}
@@ -55,8 +55,8 @@ def engine_options(model: str) -> dict[str, Any]:
     }
 
 
-def twice_as_long(job: Job) -> Job:
-    longer = (replace(each, num_requests=2 * each.num_requests) for each in job.workloads)
+def three_times_as_long(job: Job) -> Job:
+    longer = (replace(each, num_requests=3 * each.num_requests) for each in job.workloads)
     return replace(job, workloads=tuple(longer))
 
 
@@ -80,11 +80,12 @@ JOBS = {
     # A pool in which prompts are evicted while they are still asked for.
     ADAPTED: Job("gemma", {"num_gpu_blocks_override": 150}, (PLAIN, WITH_RESETS, *AGAIN)),
     "llama-chunked": Job("llama", CHUNKED),
-    "llama-preempted": Job("llama", TINY_POOL, counters=PREEMPTED),
+    "llama-preempted": Job(
+        "llama", TINY_POOL, (replace(PLAIN, num_requests=100), WITH_RESETS), counters=PREEMPTED
+    ),
     "gemma-preempted": Job(
         "gemma",
         {**CHUNKED, **DENSE, "num_gpu_blocks_override": 60, "scheduling_policy": "priority"},
-        FEWER,
         counters=PREEMPTED,
     ),
     "llama-ngram": Job("llama", NGRAM, counters=SPECULATED),
@@ -96,7 +97,7 @@ JOBS = {
     "gemma-async": Job("gemma", {**CHUNKED, **SPARSE}, async_scheduling=True),
 }
 
-LONG_JOBS = {f"{name}, twice as long": twice_as_long(job) for name, job in JOBS.items()}
+LONG_JOBS = {f"{name}, three times as long": three_times_as_long(job) for name, job in JOBS.items()}
 
 # The size of a recurrent state determines vLLM's smallest block, which is at least this on a CPU.
 STATE_BLOCK_SIZE = 256
@@ -156,12 +157,12 @@ def offloaded(job: Job, megabytes: int) -> Job:
 
 
 OFFLOADED_JOBS = {
-    "llama": offloaded(Job("llama", TINY_POOL, FEWER), megabytes=16),
+    "llama": offloaded(Job("llama", TINY_POOL), megabytes=16),
     "qwen3-next": offloaded(recurrent("qwen3-next", {**QWEN, **FEW_BLOCKS}), megabytes=16),
 }
 WITH_WINDOWS = {"gemma": offloaded(Job("gemma", {"num_gpu_blocks_override": 150}), megabytes=16)}
 LONG_OFFLOADED_JOBS = {
-    f"{name}, twice as long": twice_as_long(job)
+    f"{name}, three times as long": three_times_as_long(job)
     for name, job in (OFFLOADED_JOBS | WITH_WINDOWS).items()
 }
 
@@ -186,4 +187,6 @@ RECURRENT_JOBS = {
     "lfm2": recurrent("lfm2", RECURRENT),
     "mamba2": recurrent("mamba2", {**RECURRENT, **ONE_BLOCK_A_STEP, "enable_prefix_caching": True}),
 }
-LONG_JOBS |= {f"{name}, twice as long": twice_as_long(job) for name, job in RECURRENT_JOBS.items()}
+LONG_JOBS |= {
+    f"{name}, three times as long": three_times_as_long(job) for name, job in RECURRENT_JOBS.items()
+}

@@ -140,7 +140,8 @@ def served(
     options = {**POOL, **ONE_PROCESS, "data_parallel_size": 1}
     variables = {"PYTHONPATH": paths, **ONE_PROCESS_VARIABLES}
     log = folder / "log"
-    with serving("llama", "adaptive", release, models, log, options, variables) as server:
+    started = serving("llama", "adaptive", release, models, log, options, variables, is_new=False)
+    with started as server:
         server.wait_until_it_serves()
         return converse(server)
 

@@ -100,7 +100,7 @@ def chat(client: Client) -> None:
     prompts = [random_tokens(rng, 300) for _ in range(PROMPTS)]
     for _ in range(ROUNDS):
         for number, prompt in enumerate(prompts):
-            client.ask(number, prompt, max_tokens=8)
+            client.ask(number, prompt, max_tokens=2)
 
 
 def check_page(found: Samples, release: str, engines: set[str]) -> None:

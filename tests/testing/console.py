@@ -28,7 +28,12 @@ def run(example: Fence, folder: Path, environment: Mapping[str, str] = os.enviro
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return "".join(f"{squeezed(line)}\n" for line in done.stdout.splitlines())
+    return shown(done.stdout)
+
+
+def shown(output: str) -> str:
+    """Return the lines of an output with single spaces, as pages show them."""
+    return "".join(f"{squeezed(line)}\n" for line in output.splitlines())
 
 
 def assert_shown(example: Fence, output: str) -> None:

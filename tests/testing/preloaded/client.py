@@ -22,15 +22,17 @@ from .folder import current_folder
 from .wire import Request, receive_number, send_request
 
 _START_TIMEOUT: Final = 300
-# Only vLLM, kvoxide, pytest, the path and the folder for temporary files depend on these variables,
-# so a program may have its own values.
+# The starts of names of variables of which a program may have its own values. Only vLLM, kvoxide,
+# pytest, the paths of folders and a test's server depend on them.
 _OF_THE_PROGRAM: Final = (
     "KVOXIDE",
     "VLLM_",
     "PYTEST_",
     "PYTHONPATH",
+    "PATH",
     "PWD",
     "OLDPWD",
+    "PORT",
     "TESTS_",
     "TMPDIR",
 )
@@ -118,7 +120,7 @@ def _start_server(address: Path, variables: dict[str, str]) -> None:
         server = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**variables, "PYTHONPATH": str(ROOT)},
+            env={**variables, "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
