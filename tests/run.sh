@@ -21,6 +21,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export PYTHON=${PYTHON:-python3}
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+# Hundreds of processes import kvoxide and these tests. Compiled once, that takes half the time.
+unset PYTHONDONTWRITEBYTECODE
 source tests/environments.sh
 
 main() {
@@ -87,15 +89,15 @@ quick() {
 
 whole() {
     check_format
-    check_project
-    supply_chain
     enter_target_folder
     # The linker of the release build uses one core for a minute or two, so the other one is free.
     start_beside rust_tests --workspace
+    check_project
+    supply_chain
     build vllm
     check_types
-    end_beside
     build_site
+    end_beside
     find_browser
     find_prometheus
     if [[ $# -gt 0 ]]; then
