@@ -2,15 +2,19 @@
 change nothing. tests/vllm runs the others."""
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import kvoxide
 import pytest
 from kvoxide.cli import COMMANDS
+from kvoxide.vllm.doctor import probe
 from kvoxide.vllm.environment import settings
 
+from tests.testing import preloaded
 from tests.testing.bad_input import (
     IN_VLLM,
     Answer,
@@ -32,6 +36,13 @@ RUNS: dict[str, Callable[[Row], Answer]] = {
     "line": run_line,
 }
 ROWS = [row for row in rows() if row.how != IN_VLLM]
+
+
+@pytest.fixture(autouse=True)
+def quick_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``kvoxide doctor`` import vLLM in a preloaded process: a new one takes ten seconds."""
+    run = SimpleNamespace(run=lambda command, **_: preloaded.run(command[1:], dict(os.environ)))
+    monkeypatch.setattr(probe, "subprocess", run)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.how}: {row.what}")
