@@ -22,7 +22,7 @@ from .folder import current_folder
 from .wire import Request, receive_number, send_request
 
 _START_TIMEOUT: Final = 300
-# The starts of names of variables of which a program may have its own values. Only vLLM, kvoxide,
+# A program may have its own values of variables whose names start with these. Only vLLM, kvoxide,
 # pytest, the paths of folders and a test's server depend on them.
 _OF_THE_PROGRAM: Final = (
     "KVOXIDE",
