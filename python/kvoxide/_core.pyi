@@ -1093,7 +1093,14 @@ class Trace:
     @property
     def is_closed_loop(self) -> bool:
         """Whether requests wait for the answers of earlier ones, and all others have an arrival.
-        Only with ``serving`` do they wait."""
+        They wait only with ``Serving(closed_loop=True)``, or if their own arrival is not known."""
+    def close_loop(self) -> int:
+        """Let the turns of sessions wait for the answers that they continue, in sessions whose
+        lines have times and no waits. Return the number of requests that now wait for an answer.
+
+        A turn continues the longest earlier prompt of its session with which its own prompt begins.
+        If ids do not say which one that is, it continues the latest request. A turn arrives after
+        that answer, and at least as long after that request's arrival as in the trace."""
     @property
     def num_resets(self) -> int:
         """Recorded resets of the prefix cache."""
@@ -1224,7 +1231,8 @@ class Serving:
     """How time passes in a run.
 
     Requests arrive at the trace's times, ``speed`` seconds of the trace in a second. With
-    ``speed=None``, a request arrives as soon as another may run. ``router`` chooses one of
+    ``closed_loop``, requests that wait for others arrive after them (:meth:`Trace.close_loop`).
+    With ``speed=None``, a request arrives as soon as another may run. ``router`` chooses one of
     ``instances`` for each request. ``weights`` replace the default weights of the router:
 
     - round-robin
@@ -1247,6 +1255,7 @@ class Serving:
         *,
         step_time: StepTime | None = None,
         speed: float | None = None,
+        closed_loop: bool = False,
         instances: int = 1,
         router: str = "round-robin",
         weights: Mapping[str, float] | None = None,
@@ -1254,6 +1263,7 @@ class Serving:
     ) -> Self: ...
     step_time: StepTime
     speed: float | None
+    closed_loop: bool
     instances: int
     router: str
     weights: dict[str, float]

@@ -86,12 +86,14 @@ pub(crate) struct PyServing {
 #[pymethods]
 impl PyServing {
     #[new]
-    #[pyo3(signature = (*, step_time=None, speed=None, instances=1, router="round-robin",
-        weights=None, as_recorded=false))]
+    #[pyo3(signature = (*, step_time=None, speed=None, closed_loop=false, instances=1,
+        router="round-robin", weights=None, as_recorded=false))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
         step_time: Option<PyStepTime>,
         speed: Option<f64>,
+        closed_loop: bool,
         instances: i64,
         router: &str,
         weights: Option<BTreeMap<String, f64>>,
@@ -100,7 +102,15 @@ impl PyServing {
         let routing = Routing::named(router, weights.unwrap_or_default());
         let serving = Serving {
             step_time: step_time.map_or_else(StepTime::default, |given| given.time),
-            arrivals: speed.map_or(Arrivals::Full, |speed| Arrivals::Trace { speed }),
+            arrivals: match (speed, closed_loop) {
+                (None, false) => Arrivals::Full,
+                (Some(speed), false) => Arrivals::Trace { speed },
+                (Some(speed), true) => Arrivals::Closed { speed },
+                (None, true) => {
+                    let message = "closed_loop needs a speed, such as speed=1.0";
+                    return Err(to_py(py, &Error::Config(message.into())));
+                }
+            },
             instances: size(py, "instances", instances)?,
             routing: routing.map_err(|error| to_py(py, &error))?,
             as_recorded,
@@ -118,8 +128,13 @@ impl PyServing {
     fn speed(&self) -> Option<f64> {
         match self.serving.arrivals {
             Arrivals::Full => None,
-            Arrivals::Trace { speed } => Some(speed),
+            Arrivals::Trace { speed } | Arrivals::Closed { speed } => Some(speed),
         }
+    }
+
+    #[getter]
+    fn closed_loop(&self) -> bool {
+        matches!(self.serving.arrivals, Arrivals::Closed { .. })
     }
 
     #[getter]
@@ -149,6 +164,7 @@ impl PyServing {
             [
                 ("step_time", self.step_time().into_bound_py_any(py)?),
                 ("speed", self.speed().into_bound_py_any(py)?),
+                ("closed_loop", self.closed_loop().into_bound_py_any(py)?),
                 ("instances", self.instances().into_bound_py_any(py)?),
                 ("router", self.router().into_bound_py_any(py)?),
                 ("weights", self.weights().into_bound_py_any(py)?),

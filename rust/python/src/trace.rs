@@ -256,6 +256,12 @@ impl PyTrace {
         outcome_rows(requests.map(|request| request.outcomes.as_deref().copied())).into_pyarray(py)
     }
 
+    fn close_loop(&mut self, py: Python<'_>) -> PyResult<usize> {
+        let trace = Arc::make_mut(&mut self.trace);
+        let closed = contained(py, || Ok(trace.close_loop()))?;
+        closed.map_err(|error| trace_error(py, &error))
+    }
+
     fn sort_by_arrival(&mut self) {
         Arc::make_mut(&mut self.trace).sort_by_arrival();
     }

@@ -39,7 +39,7 @@ HEAD = {
     "hash_id_scope": "local",
     "source": {"format": "test", "digest": "none"},
 }
-CLOCK = ("--arrivals", "trace", "--step-time", "base=10ms,prefill=0s,context=0s,running=0s")
+CLOCK = ("--arrivals", "closed", "--step-time", "base=10ms,prefill=0s,context=0s,running=0s")
 TABLES = {
     "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n",
     "burstgpt": b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -112,18 +112,19 @@ def test_turns_that_wait_for_answers_are_played_in_a_closed_loop(tmp_path: Path)
     ]
     path = write_trace(tmp_path / "trace", lines(turns))
     result = succeed("replay", path)
-    assert "so --arrivals trace is used. For a replay without waits, give" in result.stderr
-    closed, timed, full = (
+    assert "closed loop: requests that wait for earlier answers arrive after" in result.stderr
+    closed, asked, timed, full = (
         replay_json(tmp_path, path, *options)["results"][0]["serving"]
-        for options in ([], ["--arrivals", "trace"], ["--arrivals", "full"])
+        for options in ([], *(["--arrivals", name] for name in ("closed", "trace", "full")))
     )
-    assert closed == timed
+    # The second turn has no time of its own, so it waits in an open loop, too.
+    assert closed == asked == timed
     assert closed["makespan"] > 60
     assert full is None
     # Without a time of the first request, only the order of requests is known.
     path = write_trace(tmp_path / "other", lines([{**turns[0], "timestamp": None}, turns[1]]))
     assert not read_trace(path).trace.is_closed_loop
-    assert "--arrivals trace" not in succeed("replay", path).stderr
+    assert "closed loop" not in succeed("replay", path).stderr
 
 
 def played(tmp_path: Path, path: str, *options: str) -> list[dict[str, float]]:

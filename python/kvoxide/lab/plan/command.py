@@ -33,6 +33,7 @@ from kvoxide.lab.replay.setup import (
     ServedModel,
     TimeOptions,
     TraceOptions,
+    is_default,
     model_options,
     policies_option,
     recorded_options,
@@ -149,6 +150,9 @@ def plan(
     runs = (Run(nothing, policy, blocks) for policy in policies for _, blocks in pools)
     policies, _ = playable_policies(runs)
     file = source.read(quiet=quiet)
+    times, note = times.for_sessions(file.trace, may_close=is_default("arrivals"))
+    if note is not None and not quiet:
+        click.echo(note, err=True)
     combinations = candidates(pools, instances, routers, policies, gpus_of(served))
     workload = scheduled(SharedTrace.of(file.trace))
     uncertainty = Uncertainty.of(times.fit)

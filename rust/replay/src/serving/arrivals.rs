@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use kvoxide_core::Error;
 
 use crate::clock::Nanoseconds;
-use crate::trace::{Event, Trace, TraceRequest};
+use crate::trace::{Event, Trace, TraceRequest, WaitTime};
 
 /// The rule for the times at which requests arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,9 +15,14 @@ pub enum Arrivals {
     /// than can run.
     #[default]
     Full,
+    /// At the times of the trace. Only a request whose time is not known waits for others.
+    Trace {
+        /// The number of seconds of the trace per second.
+        speed: f64,
+    },
     /// At the times of the trace. A request that waits for others arrives with the trace's delay
     /// after them.
-    Trace {
+    Closed {
         /// The number of seconds of the trace per second.
         speed: f64,
     },
@@ -27,7 +32,9 @@ impl Arrivals {
     /// Checks that the speed is in its range.
     pub fn check(&self) -> Result<(), Error> {
         match self {
-            Self::Trace { speed } if !(MIN_SPEED..=MAX_SPEED).contains(speed) => {
+            Self::Trace { speed } | Self::Closed { speed }
+                if !(MIN_SPEED..=MAX_SPEED).contains(speed) =>
+            {
                 let message = format!("speed is {speed}; it can be {MIN_SPEED} to {MAX_SPEED}");
                 Err(Error::Config(message))
             }
@@ -73,7 +80,8 @@ impl Source {
         let num_requests = trace.requests().len();
         match arrivals {
             Arrivals::Full => Ok(Self::Full { next: 0, num_requests, limit }),
-            Arrivals::Trace { speed } => Ok(Self::Timed(Timed::new(trace, speed)?)),
+            Arrivals::Trace { speed } => Ok(Self::Timed(Timed::new(trace, speed, false)?)),
+            Arrivals::Closed { speed } => Ok(Self::Timed(Timed::new(trace, speed, true)?)),
         }
     }
 
@@ -113,7 +121,7 @@ impl Source {
 }
 
 impl Timed {
-    fn new(trace: &Trace, speed: f64) -> Result<Self, Error> {
+    fn new(trace: &Trace, speed: f64, is_closed: bool) -> Result<Self, Error> {
         let requests = || trace.requests().iter().enumerate();
         let of_speed =
             |microseconds: u64| (microseconds as f64 * 1e3 / speed).round() as Nanoseconds;
@@ -128,8 +136,9 @@ impl Timed {
         let mut timed = Self::default();
         for (index, request) in requests() {
             match (&request.wait, request.arrival) {
-                (Some(wait), time) => {
-                    let earliest = time.filter(|_| wait.has_time).map_or(0, since_start);
+                (Some(wait), time) if is_closed || wait.time != WaitTime::Recorded => {
+                    let has_earliest = wait.time == WaitTime::Earliest;
+                    let earliest = time.filter(|_| has_earliest).map_or(0, since_start);
                     timed.waiting.insert(index, (wait.after.len(), earliest));
                     for after in &wait.after {
                         let key = (after.request as usize, after.event);
@@ -137,8 +146,8 @@ impl Timed {
                         timed.followers.entry(key).or_default().push(follower);
                     }
                 }
-                (None, Some(time)) => timed.left.push(Reverse((since_start(time), index))),
-                (None, None) => {
+                (_, Some(time)) => timed.left.push(Reverse((since_start(time), index))),
+                (_, None) => {
                     let message = format!(
                         "request {} of the trace has no time of arrival; give it a timestamp of at \
                          least 0",
@@ -199,7 +208,7 @@ mod tests {
     #[test]
     fn a_request_arrives_after_all_that_it_waits_for() {
         let mut trace = trace(&[Some(0), Some(2_000_000)]);
-        let wait = Wait::for_answers(vec![0, 1], 500_000);
+        let wait = Wait::for_answers(vec![0, 1], 500_000, WaitTime::Unknown);
         let request = TraceRequest { wait, ..TraceRequest::of_tokens(vec![1], 1) };
         trace.push(request).expect("tokens");
         let mut source = Source::new(Arrivals::Trace { speed: 2.0 }, &trace, 1).expect("times");
@@ -215,8 +224,9 @@ mod tests {
     fn a_request_may_wait_for_arrivals_and_a_time_too() {
         let mut trace = trace(&[Some(1_000), Some(9_000)]);
         let after = After { request: 0, event: Event::Arrival, delay: 3_000 };
-        for (arrival, has_time) in [(None, false), (Some(7_000), true), (Some(2_000), true)] {
-            let wait = Some(Box::new(Wait { after: vec![after], has_time }));
+        let of_time = |time| if time == 0 { WaitTime::Unknown } else { WaitTime::Earliest };
+        for time in [0, 7_000, 2_000] {
+            let (arrival, wait) = (Some(time), Wait::of(vec![after], of_time(time)));
             let request = TraceRequest { arrival, wait, ..TraceRequest::of_tokens(vec![1], 1) };
             trace.push(request).expect("tokens");
         }
@@ -228,9 +238,33 @@ mod tests {
     }
 
     #[test]
+    fn in_an_open_loop_a_request_arrives_at_its_recorded_time() {
+        let mut trace = trace(&[Some(0)]);
+        for (arrival, time) in [(2_000, WaitTime::Recorded), (3_000, WaitTime::Unknown)] {
+            let (arrival, wait) = (Some(arrival), Wait::for_answers(vec![0], 5_000, time));
+            let request = TraceRequest { arrival, wait, ..TraceRequest::of_tokens(vec![1], 1) };
+            trace.push(request).expect("tokens");
+        }
+        let arrived = |arrivals| {
+            let mut source = Source::new(arrivals, &trace, 1).expect("times");
+            let mut arrived = vec![];
+            while let Some(time) = source.next_time(0, 0) {
+                let request = source.take().expect("a request");
+                source.answered(request, time + 1, time + 1);
+                arrived.push((request, time));
+            }
+            arrived
+        };
+        let open = arrived(Arrivals::Trace { speed: 1.0 });
+        assert_eq!(open, [(0, 0), (1, 2_000_000), (2, 5_000_001)]);
+        let closed = arrived(Arrivals::Closed { speed: 1.0 });
+        assert_eq!(closed, [(0, 0), (1, 5_000_001), (2, 5_000_001)]);
+    }
+
+    #[test]
     fn a_wait_without_end_is_refused() {
         let mut trace = trace(&[Some(0)]);
-        let wait = Wait::for_answers(vec![7], 0);
+        let wait = Wait::for_answers(vec![7], 0, WaitTime::Unknown);
         trace.push(TraceRequest { wait, ..TraceRequest::of_tokens(vec![1], 1) }).expect("tokens");
         let refused = Source::new(Arrivals::Trace { speed: 1.0 }, &trace, 1).expect_err("a wait");
         assert!(refused.to_string().contains("request 2 of the trace waits forever"), "{refused}");

@@ -12,6 +12,7 @@ mod schedule;
 #[cfg(test)]
 mod tests_of_lines;
 mod times;
+mod turns;
 mod waits;
 
 use std::collections::{HashMap, HashSet};
@@ -22,7 +23,7 @@ pub use fields::LineError;
 pub use ids::HashIds;
 pub use prompt::Prompt;
 pub use reader::{FormatDetails, Reader};
-pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait};
+pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait, WaitTime};
 pub use schedule::{
     Event as ScheduleEvent, Preempted, Recorded, ResetBefore, Schedule, Scheduled, StepDuration,
 };

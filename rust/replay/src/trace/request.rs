@@ -30,6 +30,8 @@ pub struct TraceRequest {
     pub instance: Option<u32>,
     /// Whether the request computes its prompt without reading the cache.
     pub skips_reading: bool,
+    /// Whether the request is the last one of its session.
+    pub ends_session: bool,
     /// The outcomes that the server recorded.
     pub outcomes: Option<Box<Outcomes>>,
     /// The request's place in a recorded schedule.
@@ -43,8 +45,20 @@ pub struct TraceRequest {
 pub struct Wait {
     /// The events for which the request waits; at least one.
     pub after: Vec<After>,
-    /// Whether the request also waits for its time of arrival.
-    pub has_time: bool,
+    /// The meaning of the request's time of arrival.
+    pub time: WaitTime,
+}
+
+/// The meaning of the time of arrival of a request that waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitTime {
+    /// The time only orders the requests.
+    #[default]
+    Unknown,
+    /// The request arrives at this time at the earliest.
+    Earliest,
+    /// The request arrived at this time. It can arrive then without waiting.
+    Recorded,
 }
 
 /// An event of another request, after which a request may arrive.
@@ -68,15 +82,16 @@ pub enum Event {
 }
 
 impl Wait {
-    /// Returns the wait for the answers of requests, if there are any.
-    pub fn for_answers(requests: Vec<u32>, delay: u64) -> Option<Box<Self>> {
+    /// Returns the wait for the answers of requests, if there are any. `time` is the meaning of the
+    /// time of arrival.
+    pub fn for_answers(requests: Vec<u32>, delay: u64, time: WaitTime) -> Option<Box<Self>> {
         let after = |request| After { request, event: Event::Answer, delay };
-        Self::of(requests.into_iter().map(after).collect(), false)
+        Self::of(requests.into_iter().map(after).collect(), time)
     }
 
-    /// Returns the wait for events, if there are any, and for a time if `has_time`.
-    pub fn of(after: Vec<After>, has_time: bool) -> Option<Box<Self>> {
-        (!after.is_empty()).then(|| Box::new(Self { after, has_time }))
+    /// Returns the wait for events, if there are any. `time` is the meaning of the time of arrival.
+    pub fn of(after: Vec<After>, time: WaitTime) -> Option<Box<Self>> {
+        (!after.is_empty()).then(|| Box::new(Self { after, time }))
     }
 }
 
@@ -92,6 +107,7 @@ impl TraceRequest {
             tokens_per_id: None,
             instance: None,
             skips_reading: false,
+            ends_session: false,
             outcomes: None,
             recorded: None,
             wait: None,

@@ -30,7 +30,6 @@ from kvoxide.lab.replay.setup import (
     DEFAULT_PRESET,
     FULL,
     RECORDED,
-    TRACE,
     LimitOptions,
     Router,
     ServedModel,
@@ -49,10 +48,6 @@ from kvoxide.lab.replay.setup import (
 
 _NO_SCHEDULE: Final = (
     "the trace has no steps of a single server to follow; requests arrive at the trace's times"
-)
-_CLOSED_LOOP: Final = (
-    "requests of this trace wait for earlier answers, so --arrivals trace is used. For a replay"
-    " without waits, give --arrivals full"
 )
 _RECORDED_TIMES: Final = (
     "steps take as long as on the server; the step times are used only for work that differs"
@@ -163,11 +158,12 @@ def replay(
     )
     settings = wanted.playable()
     file = source.read(quiet=quiet)
-    if times.arrivals == FULL and is_default("arrivals") and file.trace.is_closed_loop:
-        times = replace(times, arrivals=TRACE)
+    may_close = times.arrivals == FULL and is_default("arrivals")
+    times, note = times.for_sessions(file.trace, may_close=may_close)
+    if note is not None:
         settings = replace(settings, serving=times.serving(instances, router))
         if not quiet:
-            click.echo(_CLOSED_LOOP, err=True)
+            click.echo(note, err=True)
     if settings.follows_schedule and not file.trace.has_schedule:
         settings = replace(settings, follows_schedule=False)
         if not quiet:

@@ -91,7 +91,8 @@ def _clock(serving: Serving) -> Iterator[str]:
     if serving.speed is None:
         yield "a request arrives as soon as it can run"
     else:
-        yield f"requests arrive at the trace's times, at speed {serving.speed:g}"
+        loop = ", turns of sessions after the answers before them" if serving.closed_loop else ""
+        yield f"requests arrive at the trace's times{loop}, at speed {serving.speed:g}"
     time = serving.step_time
     parts = ("base", "prefill", "context", "running")
     yield "a step takes " + ", ".join(f"{part} {_duration(getattr(time, part))}" for part in parts)

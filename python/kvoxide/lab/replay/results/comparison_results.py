@@ -27,10 +27,12 @@ def comparison_title(comparison: Comparison) -> str:
     """Return two lines of text: the trace, and the settings. A model is described in between."""
     settings, trace = comparison.settings, comparison.trace_file.trace
     sizes = ", ".join(f"{size:,}" for size in settings.pool_sizes)
-    has_times = settings.serving is not None and settings.serving.speed is not None
-    arrivals = "; arrivals at the trace's times" if has_times else ""
+    serving, arrivals = settings.serving, ""
     if settings.follows_schedule:
         arrivals = "; in the steps of the recorded server"
+    elif serving is not None and serving.speed is not None:
+        arrivals = "; arrivals at the trace's times"
+        arrivals += ", in a closed loop" if serving.closed_loop else ""
     served = f"{settings.served.title}\n" if settings.served else ""
     return (
         f"{comparison.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"

@@ -13,7 +13,7 @@ def serving_settings_record(serving: Serving | None, fit: StepFit | None) -> dic
         return None
     time = serving.step_time
     return {
-        "arrivals": "full" if serving.speed is None else "trace",
+        "arrivals": _arrivals(serving),
         "speed": serving.speed,
         "step_time": {
             "base": time.base,
@@ -27,6 +27,12 @@ def serving_settings_record(serving: Serving | None, fit: StepFit | None) -> dic
         "weights": serving.weights,
         "as_recorded": serving.as_recorded,
     }
+
+
+def _arrivals(serving: Serving) -> str:
+    if serving.closed_loop:
+        return "closed"
+    return "full" if serving.speed is None else "trace"
 
 
 def serving_record(result: ServingResult | None) -> dict[str, Any] | None:

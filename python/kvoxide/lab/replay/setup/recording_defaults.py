@@ -11,7 +11,7 @@ from kvoxide.lab.model import CACHE_DTYPES
 from kvoxide.lab.options import Command
 from kvoxide.lab.replay.input import Deployment, read_deployment
 from kvoxide.lab.replay.serving import fit_to_recording
-from kvoxide.lab.replay.setup.timing import FULL, RECORDED, TRACE
+from kvoxide.lab.replay.setup.timing import CLOSED, FULL, RECORDED, TRACE
 
 # Of the command, and of the deployment that was recorded.
 _SCHEDULER: Final = {
@@ -70,10 +70,11 @@ def _times(recorded: Deployment, options: dict[str, Any]) -> dict[str, Any]:
     unless times are given. Where no times can be found a message says so."""
     if options["arrivals"] == FULL and not is_default("arrivals"):
         return {}
-    follows = _follows(recorded, options)
-    if options["step_time"] is not None or options["fit"] is not None:
-        return {"arrivals": RECORDED if follows and not is_default("arrivals") else TRACE}
-    arrivals = RECORDED if follows else TRACE
+    has_times = options["step_time"] is not None or options["fit"] is not None
+    follows = _follows(recorded, options) and not (has_times and is_default("arrivals"))
+    arrivals = CLOSED if options["arrivals"] == CLOSED else RECORDED if follows else TRACE
+    if has_times:
+        return {"arrivals": arrivals}
     try:
         return {"arrivals": arrivals, "fit": fit_to_recording(options["source"].trace)}
     except ConfigError as error:

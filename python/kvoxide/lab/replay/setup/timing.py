@@ -1,12 +1,12 @@
 """Define the options for time: arrivals, step times, instances and their router."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import click
 
-from kvoxide._core import Serving, StepTime
+from kvoxide._core import Serving, StepTime, Trace
 from kvoxide.lab.options import Command, exclusive, gathered, parsed_with
 from kvoxide.lab.replay.serving import StepFit, fit_to, parse_router, parse_step_time
 
@@ -15,9 +15,12 @@ Router = tuple[str, dict[str, float]]
 
 FULL: Final = "full"
 TRACE: Final = "trace"
+CLOSED: Final = "closed"
 RECORDED: Final = "recorded"
 MAX_INSTANCES: Final = 1024
 AS_RECORDED: Final[Router] = ("recorded", {})
+
+_OPEN: Final = "--arrivals trace plays an open loop, --arrivals full has all requests at once"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class TimeOptions:
         if router is not None and instances == 1:
             raise click.UsageError("--router needs --instances of 2 or more")
         self.check()
-        if self.arrivals != TRACE and instances == 1 and self._step_time is None:
+        if not self._has_times and instances == 1 and self._step_time is None:
             return None
         return self.timed(instances, router)
 
@@ -48,6 +51,7 @@ class TimeOptions:
         return Serving(
             step_time=self._step_time,
             speed=speed,
+            closed_loop=self.arrivals == CLOSED,
             instances=instances,
             router=name,
             weights=weights,
@@ -56,10 +60,34 @@ class TimeOptions:
 
     def check(self) -> None:
         """Raise :class:`click.UsageError` for options that do not go together."""
-        if self.speed is not None and self.arrivals != TRACE:
-            raise click.UsageError("--speed needs --arrivals trace")
+        if self.speed is not None and not self._has_times:
+            raise click.UsageError("--speed needs --arrivals trace or --arrivals closed")
         if self.step_time is not None and self.fit is not None:
             raise exclusive("--step-time", "--fit")
+
+    def for_sessions(self, trace: Trace, *, may_close: bool) -> "tuple[TimeOptions, str | None]":
+        """Return the options with which the sessions of a trace are played, and a note on them.
+
+        With ``may_close``, sessions are played in a closed loop if the trace has turns that follow
+        an answer. The turns of the trace are given their waits.
+        """
+        if self.arrivals != CLOSED and not may_close:
+            return self, None
+        num_turns = trace.close_loop()
+        if not num_turns and not trace.is_closed_loop:
+            note = "no request continues a session, so --arrivals closed changes nothing"
+            return self, note if self.arrivals == CLOSED else None
+        note = (
+            f"closed loop: {num_turns:,} turns of sessions arrive after the answer that they"
+            " continue, and at least as long after the turn before as in the trace"
+            if num_turns
+            else "closed loop: requests that wait for earlier answers arrive after them"
+        )
+        return replace(self, arrivals=CLOSED), f"{note}. {_OPEN}"
+
+    @property
+    def _has_times(self) -> bool:
+        return self.arrivals in (TRACE, CLOSED)
 
     @property
     def _takes_recorded_times(self) -> bool:
@@ -94,13 +122,12 @@ def instance_options(command: Command) -> Command:
 def _arrivals_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--arrivals",
-        type=click.Choice([FULL, TRACE, RECORDED] if default == FULL else [FULL, TRACE]),
+        type=click.Choice([FULL, TRACE, CLOSED, *([RECORDED] if default == FULL else [])]),
         default=default,
-        show_default=True,
-        help="When requests arrive: as soon as they can run, at the trace's times, or in the"
-        " recorded server's steps."
-        if default == FULL
-        else "When requests arrive: as soon as they can run, or at the trace's times.",
+        show_default=f"closed for sessions, else {default}",
+        help="When requests arrive: as soon as they can run (full), at the trace's times (trace), or"
+        " each turn of a session after the answer before it (closed)"
+        + (", or in the recorded server's steps." if default == FULL else "."),
     )
 
 

@@ -7,7 +7,7 @@ use super::rows::{MILLISECONDS, required_width, untimed};
 use crate::conversation::Conversation;
 use crate::trace::fields::{Fields, LineError, each, field, given, time, wrong};
 use crate::trace::reading::{Head, Reading};
-use crate::trace::request::{After, Event, TraceRequest, Wait};
+use crate::trace::request::{After, Event, TraceRequest, Wait, WaitTime};
 
 const SCHEMA: &str = "dynamo.agentic_mooncake";
 const VERSION: u64 = 2;
@@ -76,7 +76,7 @@ fn wait(
     let Some(dependencies) = given(fields, "dependencies") else { return Ok(None) };
     let objects = each(dependencies, "dependencies", "objects", Value::as_object)?;
     let after = objects.iter().map(|dependency| after(dependency, name, reading));
-    Ok(Wait::of(after.collect::<Result<_, _>>()?, true))
+    Ok(Wait::of(after.collect::<Result<_, _>>()?, WaitTime::Earliest))
 }
 
 /// Returns the event for which the request waits because of a dependency.
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(arrivals, [Some(0), Some(10_000), Some(30_000)]);
         let waits: Vec<_> = trace.requests().iter().map(|request| request.wait.clone()).collect();
         let after = |request, event, delay| After { request, event, delay };
-        let wait = |after| Some(Box::new(Wait { after, has_time: true }));
+        let wait = |after| Wait::of(after, WaitTime::Earliest);
         let both = vec![after(0, Event::Answer, 20_000), after(1, Event::Arrival, 5_000)];
         assert_eq!(waits, [None, wait(vec![after(0, Event::Arrival, 10_000)]), wait(both)]);
     }

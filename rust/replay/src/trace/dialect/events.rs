@@ -10,7 +10,7 @@ use crate::conversation::Conversation;
 use crate::trace::fields::{Fields, LineError, field, given, length, microseconds, time, wrong};
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::{Reading, Span};
-use crate::trace::request::{TraceRequest, Wait};
+use crate::trace::request::{TraceRequest, Wait, WaitTime};
 
 const SCHEMA: &str = "dynamo.request.trace.v1";
 
@@ -120,7 +120,7 @@ pub fn connect(requests: &mut [TraceRequest], spans: &HashMap<u32, Span>) {
         let ended = after.iter().map(|other| spans[other].end).max().unwrap_or(0);
         let delay = spans[&index].start.saturating_sub(ended);
         if let Some(request) = requests.get_mut(index as usize) {
-            request.wait = Wait::for_answers(after, delay);
+            request.wait = Wait::for_answers(after, delay, WaitTime::Recorded);
         }
     }
 }
@@ -177,7 +177,8 @@ mod tests {
         let arrivals: Vec<_> = trace.requests().iter().map(|it| it.arrival).collect();
         assert_eq!(arrivals, [Some(0), Some(12_000), Some(15_000), Some(50_000)]);
         let waits: Vec<_> = trace.requests().iter().map(|it| it.wait.clone()).collect();
-        let wait = |after: &[u32], delay| Wait::for_answers(after.to_vec(), delay);
+        let wait =
+            |after: &[u32], delay| Wait::for_answers(after.to_vec(), delay, WaitTime::Recorded);
         let (b, child, d) = (wait(&[0], 2_000), wait(&[1], 0), wait(&[2, 1], 15_000));
         assert_eq!(waits, [None, b, child, d]);
     }

@@ -3,7 +3,7 @@
 use kvoxide_core::Outcome;
 use serde_json::Value;
 
-use super::rows::ROW_FIELDS;
+use super::rows::{ROW_FIELDS, flag};
 use super::{Dialect, Form, Lines, mooncake};
 use crate::outcomes::Outcomes;
 use crate::trace::fields::{Fields, LineError, given, within, wrong};
@@ -39,13 +39,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
             Some(number.ok_or_else(|| wrong("request", message()))? as u32)
         }
     };
-    let skips_reading = match given(fields, "skips_cache") {
-        None => false,
-        Some(&Value::Bool(skips)) => skips,
-        Some(value) => {
-            return Err(wrong("skips_cache", format!("is {value}; expected true or false")));
-        }
-    };
+    let skips_reading = flag(fields, "skips_cache")?;
     let outcomes = given(fields, "outcomes").map(outcomes).transpose()?;
     for request in &mut reading.requests {
         if let Some(outcomes) = &outcomes {

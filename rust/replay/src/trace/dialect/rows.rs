@@ -11,7 +11,7 @@ use crate::trace::fields::{
 };
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
-use crate::trace::request::{TraceRequest, Wait};
+use crate::trace::request::{TraceRequest, Wait, WaitTime};
 use crate::trace::times::{Scale, Unit};
 
 pub const MILLISECONDS: f64 = 1e3;
@@ -28,6 +28,7 @@ pub const ROW_FIELDS: &[&str] = &[
     "hash_ids",
     "output_hash_ids",
     "session_id",
+    "session_end",
     "block_size",
 ];
 
@@ -105,8 +106,18 @@ pub fn untimed(
     let has_ids = matches!(prompt, Prompt::HashIds { .. });
     let tokens_per_id = if has_ids { width(fields, "block_size")? } else { None };
     let conversation = Conversation::of_line(fields);
+    let ends_session = flag(fields, "session_end")?;
     let request = TraceRequest::of_prompt(prompt, output_length?);
-    Ok(TraceRequest { conversation, tokens_per_id, ..request })
+    Ok(TraceRequest { conversation, ends_session, tokens_per_id, ..request })
+}
+
+/// Returns the value of a field that is true or false; false without the field.
+pub fn flag(fields: &Fields, name: &str) -> Result<bool, LineError> {
+    match given(fields, name) {
+        None => Ok(false),
+        Some(&Value::Bool(flag)) => Ok(flag),
+        Some(value) => Err(wrong(name, format!("is {value}; expected true or false"))),
+    }
 }
 
 /// Returns the time of arrival in microseconds, if a row has one.
@@ -271,7 +282,8 @@ fn waiting(
     if let Some(value) = given(fields, "request_id") {
         reading.set_name("request_id", value)?;
     }
+    let time = request.arrival.map_or(WaitTime::Unknown, |_| WaitTime::Recorded);
     let arrival = request.arrival.or(delay);
-    let delay = delay.unwrap_or(0) + tool_wait;
-    Ok(TraceRequest { arrival, wait: Wait::for_answers(after, delay), ..request })
+    let wait = Wait::for_answers(after, delay.unwrap_or(0) + tool_wait, time);
+    Ok(TraceRequest { arrival, wait, ..request })
 }

@@ -9,7 +9,7 @@ use super::{Dialect, Form, Lines};
 use crate::trace::fields::{Fields, LineError, each, field, given, length, wrong};
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
-use crate::trace::request::{After, Event, TraceRequest, Wait};
+use crate::trace::request::{After, Event, TraceRequest, Wait, WaitTime};
 
 pub const VLLM_BENCH: Dialect = Dialect {
     name: "vllm bench",
@@ -98,9 +98,12 @@ fn add_run(mut requests: Vec<(Option<f64>, TraceRequest)>, reading: &mut Reading
         let is_first = reading.index() as u32 == first;
         request.wait = match (&before, is_first) {
             (None, _) => None,
-            (Some(before), true) => Wait::for_answers(before.clone().collect(), 0),
+            (Some(before), true) => {
+                Wait::for_answers(before.clone().collect(), 0, WaitTime::Unknown)
+            }
             (Some(_), false) => {
-                Wait::of(vec![After { request: first, event: Event::Arrival, delay }], false)
+                let after = vec![After { request: first, event: Event::Arrival, delay }];
+                Wait::of(after, WaitTime::Unknown)
             }
         };
         reading.requests.push(request);

@@ -12,7 +12,7 @@ use crate::trace::fields::{
 };
 use crate::trace::prompt::Prompt;
 use crate::trace::reading::Reading;
-use crate::trace::request::{After, Event, TraceRequest, Wait};
+use crate::trace::request::{After, Event, TraceRequest, Wait, WaitTime};
 
 const SECONDS: f64 = 1e6;
 
@@ -126,7 +126,7 @@ impl Requests<'_> {
             event: Event::Answer,
             delay: time.saturating_sub(there),
         };
-        Wait::of(answers.iter().map(after).collect(), false)
+        Wait::of(answers.iter().map(after).collect(), WaitTime::Recorded)
     }
 
     fn request(&mut self, fields: &Fields) -> Result<TraceRequest, LineError> {
