@@ -1156,6 +1156,9 @@ class Simulation:
     one per decoding request, and chunks of prompts for the rest, in arrival order. When blocks run
     out, the newest running request is preempted. ``num_blocks=None`` is a pool that never evicts.
 
+    ``baseline`` is a published simple policy that orders evictions: ``session-lru``, ``t-lru``,
+    ``s3-fifo`` or ``arc``. ``policy`` then says only which tails are cached. It cannot be adaptive.
+
     Requests whose index (0-based) is below ``report_from`` warm the cache. They do not count in the
     counts of requests and tokens. They do count in evictions, preemptions, steps and times, and
     they are in ``per_request``.
@@ -1177,6 +1180,7 @@ class Simulation:
         num_blocks: int | None,
         *,
         policy: Policy | None = None,
+        baseline: str | None = None,
         concurrency: int = 256,
         max_batched_tokens: int = 8192,
         report_from: int = 0,

@@ -256,6 +256,7 @@ fn check_replay(trace: &Trace) {
         report_from: 0,
         has_bound: true,
         follows_schedule: false,
+        baseline: None,
         enable_caching: true,
         rules: None,
         release: None,

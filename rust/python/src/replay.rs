@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use serde::{Deserialize, Serialize};
 
+use kvoxide_core::Error;
+use kvoxide_replay::baselines::Baseline;
 use kvoxide_replay::clairvoyant::Bound as HitBound;
 use kvoxide_replay::report::{Report, RequestReport, RetentionPoint, TimelinePoint};
 use kvoxide_replay::serving::{Served, Serving, serve};
@@ -35,8 +37,8 @@ pub(crate) struct PySimulation {
 #[pymethods]
 impl PySimulation {
     #[new]
-    #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, concurrency=256,
-        max_batched_tokens=8192, report_from=0, bound=false, serving=None,
+    #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, baseline=None,
+        concurrency=256, max_batched_tokens=8192, report_from=0, bound=false, serving=None,
         follows_schedule=false, rules=None, release=None, enable_caching=true))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
@@ -45,6 +47,7 @@ impl PySimulation {
         kv_cache_groups: Vec<PyGroupSpec>,
         num_blocks: Option<i64>,
         policy: Option<PyPolicy>,
+        baseline: Option<&str>,
         concurrency: i64,
         max_batched_tokens: i64,
         report_from: i64,
@@ -59,6 +62,7 @@ impl PySimulation {
             groups: kv_cache_groups.into_iter().map(|group| group.spec).collect(),
             num_blocks: optional_size(py, "num_blocks", num_blocks)?,
             policy: policy.unwrap_or_default().policy,
+            baseline: baseline.map(named_baseline).transpose().map_err(|it| to_py(py, &it))?,
             concurrency: size(py, "concurrency", concurrency)?,
             max_batched_tokens: size(py, "max_batched_tokens", max_batched_tokens)?,
             report_from: size(py, "report_from", report_from)?,
@@ -89,6 +93,13 @@ impl PySimulation {
     fn progress(&self) -> usize {
         self.control.finished.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the simple policy with a name.
+fn named_baseline(name: &str) -> Result<Baseline, Error> {
+    let names = Baseline::ALL.map(Baseline::name).join(", ");
+    let message = || Error::Config(format!("baseline is {name:?}; it can be {names}"));
+    Baseline::named(name).ok_or_else(message)
 }
 
 impl PySimulation {

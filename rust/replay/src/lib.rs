@@ -7,11 +7,14 @@
 //! counts. [`losses`] has the reasons why computed tokens were not hit, [`outcomes`] what happened
 //! to each prompt token, and [`clairvoyant`] an upper bound for every policy.
 //!
+//! [`baselines`] are simple eviction policies to compare with.
+//!
 //! In [`serving`] requests arrive over time, a [`router`] sends them to instances, and a [`clock`]
 //! models the duration of steps. [`packed`] encodes traces and reports as bytes for other
 //! processes.
 
 mod active_request;
+pub mod baselines;
 mod cache;
 mod chunks;
 pub mod clairvoyant;

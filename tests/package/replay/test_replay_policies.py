@@ -13,6 +13,7 @@ from kvoxide.lab.replay.input import (
 )
 from kvoxide.lab.replay.run import Run, SharedTrace, Workload
 from kvoxide.vllm.environment.releases import RELEASES
+from kvoxide.vllm.environment.settings import BASELINES
 
 Shown = tuple[str, int | None, int | None]
 
@@ -65,6 +66,31 @@ def test_a_release_is_played_by_its_rules() -> None:
         run = Run(workload, parse_policy(f"vllm={version}"), 60)
         hits[version] = run.simulation(trace).run().hit_tokens
     assert hits["0.33.0"] != hits["0.32.0"]
+
+
+def test_each_simple_policy_orders_evictions_in_another_way() -> None:
+    """A hot prefix and long prompts that come back after a while."""
+    rng = random.Random(2)
+    prompts = [(0, 600) if rng.random() < 0.4 else (1 + number % 9, 900) for number in range(300)]
+    hits = {}
+    for name in ("vllm", *BASELINES):
+        trace = Trace()
+        for first, length in prompts:
+            trace.push_prompt(range(100_000 * first, 100_000 * first + length), 40)
+        workload = Workload(SharedTrace.of(trace), preset_groups("llama").specs, 4, 2000)
+        named = parse_policy(name)
+        assert (named.name, named.policy) == (name, Policy())
+        result = Run(workload, named, 400).simulation(trace).run()
+        assert result.evictions > 0
+        hits[name] = result.hit_tokens
+    assert len(set(hits.values())) >= 4, hits
+    assert hits["arc"] > hits["vllm"], hits
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_simple_policy_is_alone(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"joins {name} with others, but {name} is alone"):
+        parse_policy(f"fifo,{name}")
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ Retention: TypeAlias = Literal["standard", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
 RETENTIONS: Final[tuple[Retention, ...]] = get_args(Retention)
+BASELINES: Final = ("session-lru", "t-lru", "s3-fifo", "arc")
+"""Simple policies that only a replay has, to compare with."""
 AUTO_RETENTION_INTERVAL: Final = 32_768
 """Tokens that a retention interval of ``auto`` stands for (vllm-ascend PR 9684)."""
 
@@ -278,6 +280,8 @@ def _parse_retention(environ: Mapping[str, str]) -> tuple[Retention, float | Non
     share = _parse_share(option)
     if name != "adaptive" or share is None:
         allowed = f"{', '.join(RETENTIONS)}, or adaptive,share=SHARE with a share from 0 to 1"
+        if name in BASELINES:
+            allowed += f". {name} is only in kvoxide replay, to compare with"
         raise SettingsError(POLICY_VARIABLE, environ[POLICY_VARIABLE], allowed)
     return "adaptive", share
 

@@ -11,6 +11,7 @@ use kvoxide_core::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::baselines::{Baseline, Callers};
 use crate::losses::{Ledger, Losses, Shared};
 use crate::no_op_steps::NoOpSteps;
 use crate::trace::Trace;
@@ -160,6 +161,8 @@ pub struct ManagedCache {
     ledger: Option<Ledger>,
     no_op_steps: Option<NoOpSteps>,
     priorities: HashMap<RequestId, RetentionPriority>,
+    /// The sessions of requests, for a policy that needs them.
+    callers: Option<Callers>,
 }
 
 impl ManagedCache {
@@ -167,13 +170,33 @@ impl ManagedCache {
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
         let manager = Manager::new(config)?;
         let no_op_steps = NoOpSteps::of(&manager);
-        Ok(Self { manager, ledger: None, no_op_steps, priorities: HashMap::new() })
+        Ok(Self { manager, ledger: None, no_op_steps, priorities: HashMap::new(), callers: None })
     }
 
     /// Starts to record the losses of this trace, and evictions by group.
     pub fn record_losses(&mut self, trace: &Trace, tokens_per_id: usize) {
         self.manager.pool_mut().index_mut().count_evictions_by_group();
         self.ledger = Some(Ledger::new(trace, tokens_per_id, &self.manager));
+    }
+
+    /// Evicts by a simple policy. Fails if the retention policy has an order of its own.
+    pub fn evict_by(
+        &mut self,
+        baseline: Baseline,
+        trace: &Trace,
+    ) -> Result<(), kvoxide_core::Error> {
+        let callers = Callers::of(trace);
+        let pool = self.manager.pool_mut();
+        pool.evict_by(baseline.policy(pool.num_blocks() - 1, callers.caller()))?;
+        self.callers = Some(callers);
+        Ok(())
+    }
+
+    /// Notes that the next calls are a request's.
+    fn begin_call(&self, request: RequestId) {
+        if let Some(callers) = &self.callers {
+            callers.begin(request);
+        }
     }
 
     /// Returns the number of tokens per block hash.
@@ -230,6 +253,7 @@ impl Cache for ManagedCache {
         slots: Slots,
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error> {
+        self.begin_call(request.id);
         let hit_blocks = hit.and_then(|hit| hit.blocks.as_ref());
         let args = AllocateArgs {
             num_new_tokens: slots.num_new_tokens,
@@ -263,12 +287,14 @@ impl Cache for ManagedCache {
     }
 
     fn free(&mut self, request: RequestId) {
+        self.begin_call(request);
         // A request that never got a block is unknown to the manager.
         let priority = self.priorities.get(&request);
         let _ = self.manager.with_priority(priority, |manager| manager.free(request));
     }
 
     fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
+        self.begin_call(request.id);
         // Missing blocks have no tokens to cache.
         let _ = self.manager.cache_blocks(request, num_computed_tokens);
     }

@@ -6,6 +6,8 @@ use serde::{Deserialize, Deserializer, de};
 
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, OlderRules, Policy};
 
+use crate::baselines::Baseline;
+
 /// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -16,6 +18,8 @@ pub struct Settings {
     pub num_blocks: Option<usize>,
     /// The retention policy.
     pub policy: Policy,
+    /// A simple policy that orders evictions instead of the default one.
+    pub baseline: Option<Baseline>,
     /// The most requests that run at the same time.
     pub concurrency: usize,
     /// The most tokens in a step.

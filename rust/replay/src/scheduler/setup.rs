@@ -85,6 +85,9 @@ impl<'a> Setup<'a> {
     pub fn pool(&self) -> Result<ManagedCache, Error> {
         let mut cache = ManagedCache::new(self.config.clone())?;
         cache.record_losses(self.trace, self.hash_sizes.tokens_per_id);
+        if let Some(baseline) = self.settings.baseline {
+            cache.evict_by(baseline, self.trace)?;
+        }
         Ok(cache)
     }
 

@@ -26,6 +26,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
         report_from: 0,
         has_bound: false,
         follows_schedule: false,
+        baseline: None,
         enable_caching: true,
         rules: None,
         release: None,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from kvoxide._core import DEFAULT_PIN_MIN_DROP_SIZE, ConfigError, Policy
 from kvoxide.vllm.environment.releases import RELEASES, Release
+from kvoxide.vllm.environment.settings import BASELINES
 
 if TYPE_CHECKING:
     from kvoxide._core import RecycleOrder, RetentionName
@@ -17,7 +18,8 @@ EVERY_TAIL: Final = "uncached-first"
 """vLLM's order of eviction, with the tail of every aligned boundary kept."""
 
 _ALLOWED: Final = (
-    "write vllm or vllm=RELEASE, adaptive or adaptive,share=SHARE. Or join by commas: fifo or"
+    "write vllm or vllm=RELEASE, adaptive or adaptive,share=SHARE, or one of"
+    f" {', '.join(BASELINES)}. Or join by commas: fifo or"
     " uncached-first, interval=TOKENS or interval=auto, pin or pin=MIN_DROP_BLOCKS"
 )
 
@@ -27,12 +29,14 @@ class NamedPolicy:
     """A policy and the name it has in tables: what the user wrote.
 
     ``release`` is the vLLM release whose rules are played. None means the recorded server's release
-    or, without a recording, the newest one.
+    or, without a recording, the newest one. ``baseline`` is a simple policy that orders evictions
+    instead of ``policy``.
     """
 
     name: str
     policy: Policy
     release: Release | None = None
+    baseline: str | None = None
 
 
 class _Values(TypedDict, total=False):
@@ -48,9 +52,9 @@ def parse_policy(text: str) -> NamedPolicy:
 
     ``vllm`` is alone, and is what a server of vLLM does by default. All releases that kvoxide
     supports have the same default retention; ``vllm=RELEASE`` also plays the other rules of that
-    release. ``fifo`` or ``uncached-first`` is the recycle order, ``interval=N`` (tokens) or
-    ``interval=auto`` the retention interval, ``pin`` or ``pin=N`` (blocks) the pinned tier;
-    ``adaptive`` is alone, or with ``share=S``, the protected share from 0 to 1. Without an
+    release. A name in :data:`BASELINES` is alone, too. ``fifo`` or ``uncached-first`` is the
+    recycle order, ``interval=N`` (tokens) or ``interval=auto`` the retention interval, ``pin`` or
+    ``pin=N`` (blocks) the pinned tier; ``adaptive`` is alone, or with ``share=S``, the protected share from 0 to 1. Without an
     interval, every tail is kept, except with ``vllm``. Other values that are left out have
     :class:`~kvoxide._core.Policy`'s default.
     Raises :class:`~kvoxide._core.ConfigError` that names the token at fault and what is allowed.
@@ -58,6 +62,8 @@ def parse_policy(text: str) -> NamedPolicy:
     name, has_release, version = text.strip().partition("=")
     if name == VLLM and "," not in text:
         return NamedPolicy(text, Policy(), _release(text, version) if has_release else None)
+    if text.strip() in BASELINES:
+        return NamedPolicy(text, Policy(), baseline=text.strip())
     values: _Values = {}
     for token in text.split(","):
         value = _parse_token(text, token.strip())
@@ -98,6 +104,8 @@ def _parse_token(text: str, token: str) -> _Values:
             return {"pin_min_drop_size": DEFAULT_PIN_MIN_DROP_SIZE}
         case (name, _) if name == VLLM:
             raise ConfigError(f"{text!r} joins vllm with others, but vllm is alone; {_ALLOWED}")
+        case (name, _) if name in BASELINES:
+            raise ConfigError(f"{text!r} joins {name} with others, but {name} is alone; {_ALLOWED}")
         case (name, _) if name == UNLIMITED:
             raise ConfigError(f"the line {UNLIMITED!r} is in every table by itself; {_ALLOWED}")
         case (name, _) if name == CLAIRVOYANT:

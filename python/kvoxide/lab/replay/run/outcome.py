@@ -22,9 +22,7 @@ class Run:
 
     def simulation(self, trace: Trace) -> Simulation:
         """Return a simulation of ``trace``, which is the workload's."""
-        release = self.policy.release
-        rules = None if release is None else release.manager_rules
-        return self.workload.simulation(trace, self.policy.policy, self.blocks, rules)
+        return self.workload.simulation(trace, self.policy, self.blocks)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from kvoxide._core import (
     KVCacheGroupSpec,
-    Policy,
     Serving,
     Simulation,
     Trace,
 )
+from kvoxide.lab.replay.input import NamedPolicy
 
 
 class SharedTrace:
@@ -90,19 +90,16 @@ class Workload:
     def simulation(
         self,
         trace: Trace,
-        policy: Policy,
+        policy: NamedPolicy,
         blocks: int | None,
-        release: Mapping[str, Any] | None = None,
     ) -> Simulation:
-        """Return a simulation of ``trace`` under this workload's settings.
-
-        ``release`` are the rules of a chosen vLLM release.
-        """
+        """Return a simulation of ``trace`` under this workload's settings."""
         return Simulation(
             trace,
             self.groups,
             blocks,
-            policy=policy,
+            policy=policy.policy,
+            baseline=policy.baseline,
             concurrency=self.concurrency,
             max_batched_tokens=self.max_batched_tokens,
             report_from=self.report_from,
@@ -110,6 +107,6 @@ class Workload:
             serving=self.serving,
             follows_schedule=self.follows_schedule and trace.has_schedule,
             rules=self.rules,
-            release=release,
+            release=None if policy.release is None else policy.release.manager_rules,
             enable_caching=self.prefix_caching,
         )

@@ -125,8 +125,8 @@ def _arrivals_option(default: str) -> Callable[[Command], Command]:
         type=click.Choice([FULL, TRACE, CLOSED, *([RECORDED] if default == FULL else [])]),
         default=default,
         show_default=f"closed for sessions, else {default}",
-        help="When requests arrive: as soon as they can run (full), at the trace's times (trace), or"
-        " each turn of a session after the answer before it (closed)"
+        help="When requests arrive: as soon as they can run (full), at the trace's times (trace),"
+        " or each turn of a session after the answer before it (closed)"
         + (", or in the recorded server's steps." if default == FULL else "."),
     )
 
