@@ -128,7 +128,7 @@ soak_of() { # manager|engine
 }
 
 long_retention() {
-    "$venv/bin/python" -m tests.proof.retention --half all --bound --jobs "$(processes)"
+    "$venv/bin/python" -m tests.proof.retention --half all --jobs "$(processes)"
 }
 
 long_mutations() {

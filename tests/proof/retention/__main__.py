@@ -12,17 +12,18 @@ import kvoxide
 from kvoxide.lab.replay.input import DEFAULT_POLICY
 
 from . import sweep
-from .cells import PERCENTS, PRESETS, Half, Traffics, Whole, chosen
-from .judge import ADAPTIVE, POLICIES, Cell, Judge
+from .cells import NEIGHBOURS, PRESETS, SHARES, Half, Loop, Traffics, chosen
+from .judge import POLICIES, Cell, Judge
 from .known import KnownResults, default_path
-from .verdict import comparison_lines, lost_lines, summary_lines
+from .playing import ADAPTIVE
+from .verdict import comparison_lines, latency_lines, lost_lines, policy_lines, summary_lines
 from .workloads import TraceFile, workloads
 
 
 def main() -> int:
     arguments = _parser().parse_args()
     if arguments.sweep:
-        arguments.percents, arguments.policies = sweep.PERCENTS, sweep.POLICIES
+        arguments.policies, arguments.loops = sweep.POLICIES, [Loop.CLOSED.value]
     before = _read(arguments.before) if arguments.before else None
     started = time.monotonic()
     cells = list(_cells(arguments))
@@ -45,9 +46,10 @@ def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
         known=KnownResults(arguments.known, forget=arguments.forget),
         presets=arguments.presets,
         policies=arguments.policies,
-        percents=arguments.percents,
-        whole=Whole(arguments.of),
-        has_bound=arguments.bound,
+        shares=arguments.shares,
+        loops=[Loop(name) for name in arguments.loops],
+        multiples=NEIGHBOURS if arguments.neighbours else (1.0,),
+        sweeps=arguments.sweep,
     )
     traffics = [Traffics(TraceFile(path), seed=1) for path in arguments.traces] or list(
         chosen(halves, arguments.workloads, arguments.seeds)
@@ -56,13 +58,13 @@ def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 
 def _verdict(cells: list[Cell]) -> list[Iterator[str]]:
-    return [summary_lines(cells), lost_lines(cells)]
+    return [summary_lines(cells), policy_lines(cells), latency_lines(cells), lost_lines(cells)]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.retention", description=__doc__)
     add = parser.add_argument
-    halves = [half.value for half in Half]
+    halves, loops = [half.value for half in Half], [loop.value for loop in Loop]
     add("--half", choices=[*halves, "all"], default=Half.TUNING.value)
     add("--workloads", type=_names(tuple(workloads())), default=[], metavar="NAME,...")
     traces = "traces with 16 tokens an id in place of workloads"
@@ -70,13 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--presets", type=_names(PRESETS), default=list(PRESETS), metavar="NAME,...")
     add("--policies", type=_policies, default=list(POLICIES), metavar="POLICY,...")
     add("--seeds", type=_numbers, default=[], metavar="N,...", help="by default the half's")
-    add("--percents", type=_numbers, default=list(PERCENTS), metavar="N,...", help="pool sizes")
-    wholes = [whole.value for whole in Whole]
-    add("--of", choices=wholes, default=Whole.CACHED.value, help="blocks that sizes are a part of")
-    add("--bound", action="store_true", help="add the hit share of a policy that knows the future")
-    add("--sweep", action="store_true", help="20 pool sizes, adaptive and the default")
+    shares = "pools, by the share in %% of the hits without evictions that the bound has there"
+    add("--shares", type=_numbers, default=list(SHARES), metavar="N,...", help=shares)
+    add("--loops", type=_names(tuple(loops)), default=loops, metavar="LOOP,...")
+    add("--neighbours", action="store_true", help="add pools of 0.9 and 1.1 times the size")
+    add("--sweep", action="store_true", help="many pool sizes, adaptive and the default")
     add("--plot", type=Path, metavar="FILE", help="draw the curves of a sweep")
-    add("--jobs", type=int, default=1, metavar="N", help="runs at a time")
+    add("--jobs", type=int, default=1, metavar="N", help="workloads at a time")
     add("--output", type=Path, metavar="FILE", help="write the cells as JSON")
     add("--before", type=Path, metavar="FILE", help="compare with the cells of such a file")
     known = "what was played before"

@@ -1,4 +1,4 @@
-"""The cells that are judged: workloads, seeds, presets and pool sizes, in two halves."""
+"""The cells that are judged: workloads, seeds, presets, pools and loops, in two halves."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,45 +7,53 @@ from typing import Final
 
 from .workloads import TraceFile, Workload, workloads
 
-PRESETS: Final = ("llama", "gpt-oss", "gemma-3", "qwen3-next", "deepseek-v4")
-PERCENTS: Final = (12, 30, 65)  # pool sizes
-
-# A pool must have this many times the most blocks that are in use while nothing is evicted.
-ROOM: Final = 1.5
-
-
-class Whole(Enum):
-    """Pool sizes are a percentage of one of these."""
-
-    CACHED = "cached"
-    """All blocks of all groups that a pool without evictions holds."""
-    DISTINCT = "distinct"
-    """The blocks of the distinct tokens, as if only one group had blocks. Windows and states then
-    have little room."""
-
-
+PRESETS: Final = (
+    "llama",
+    "gpt-oss",
+    "gemma-3",
+    "deepseek-v4",
+    "deepseek-v4.1",
+    "qwen3-next",
+    "nemotron-h",
+    "kimi-linear",
+)
+SHARES: Final = (
+    10,
+    30,
+    60,
+    90,
+)  # of the hits of a pool without evictions, in %, which the bound has
+NEIGHBOURS: Final = (0.9, 1.0, 1.1)  # sizes as multiples of a chosen pool
 TUNING_SEEDS: Final = (1, 2)
 HELD_BACK_SEED: Final = 3
 
 
+class Loop(Enum):
+    """When the next turn of a session arrives."""
+
+    CLOSED = "closed"
+    """Its delay after the answer before it, as with people and agents."""
+    OPEN = "open"
+    """At a time that does not depend on the answer."""
+
+
 class Half(Enum):
-    """A half of the cells. Constants are chosen on the tuning half: every other family in the order
-    of names, with seeds 1 and 2. Their effect is shown on the half held back, which is everything
-    else: by default every family with seed 3. A twin is in the half of its family."""
+    """A half of the cells. Constants are chosen on the tuning half: every other workload in the
+    order of names, with seeds 1 and 2. Their effect is shown on the half held back, which is
+    everything else: by default every workload with seed 3."""
 
     TUNING = "tuning"
     HELD_BACK = "held-back"
 
     @classmethod
     def of(cls, workload: Workload | TraceFile, seed: int) -> "Half":
-        families = sorted({workload.family for workload in workloads().values()})
-        is_tuning = workload.family in families[::2] and seed in TUNING_SEEDS
+        is_tuning = workload.name in sorted(workloads())[::2] and seed in TUNING_SEEDS
         return cls.TUNING if is_tuning else cls.HELD_BACK
 
 
 @dataclass(frozen=True)
 class Traffics:
-    """One workload with one seed, which the cells of all presets and sizes share."""
+    """One workload with one seed, which the cells of all presets, pools and loops share."""
 
     workload: Workload | TraceFile
     seed: int
@@ -68,13 +76,3 @@ def chosen(
             is_default = traffic.half is Half.TUNING or seed == HELD_BACK_SEED
             if traffic.half in halves and (seeds or is_default):
                 yield traffic
-
-
-def pool_size(num_blocks: int, percent: int) -> int:
-    return num_blocks * percent // 100
-
-
-def has_room(blocks: int, most_used_blocks: int) -> bool:
-    """Return whether a pool is large enough for the requests that run. Smaller pools are left
-    out."""
-    return blocks >= ROOM * most_used_blocks

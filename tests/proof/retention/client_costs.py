@@ -12,9 +12,9 @@ from typing import Final, Self
 from kvoxide._core import Trace
 from kvoxide.lab.replay.input import DEFAULT_POLICY, preset_groups
 
-from .cells import PRESETS
+from .cells import Loop
 from .clients import CLIENT, HABITS, Beside, Habit
-from .judge import ADAPTIVE, play
+from .playing import ADAPTIVE, play
 
 BLOCKS: Final = {
     "llama": 6_000,
@@ -31,8 +31,8 @@ _SEEDS: Final = (1, 2)
 
 def main() -> int:
     seeds = [int(seed) for seed in sys.argv[1:]] or list(_SEEDS)
-    print(f"| habit | policy | {' | '.join(PRESETS)} |")
-    print("|" + "---|" * (2 + len(PRESETS)))
+    print(f"| habit | policy | {' | '.join(BLOCKS)} |")
+    print("|" + "---|" * (2 + len(BLOCKS)))
     for habit in HABITS:
         for line in _lines(habit, seeds):
             print(line, flush=True)
@@ -44,7 +44,7 @@ def _lines(habit: Habit, seeds: list[int]) -> Iterator[str]:
     for policy in _POLICIES:
         gains = [
             " / ".join(f"{-fmean(pair.costs(preset, policy)):+.1f}" for pair in pairs)
-            for preset in PRESETS
+            for preset in BLOCKS
         ]
         yield f"| {habit.__name__} | `{policy}` | {' | '.join(gains)} |"
 
@@ -84,7 +84,7 @@ class Others:
     def share(self, preset: str, policy: str, size: float) -> float:
         """Return the hit share, in %, of all requests but the client's."""
         blocks = int(BLOCKS[preset] * size)
-        result = play(self.trace, preset_groups(preset), policy, blocks)
+        result = play(self.trace, preset_groups(preset), policy, blocks, loop=Loop.OPEN)
         # vLLM's default caches fewer tails, so it may need less than these pools.
         assert result.evictions > 0 or size > 1 or policy != ADAPTIVE
         assert result.rejected_requests == 0

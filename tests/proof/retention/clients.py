@@ -70,7 +70,7 @@ class Beside:
     is_bad: bool
 
     def recorded(self) -> Recorded:
-        traffic = Traffic("others", self.seed, answers_return=True)
+        traffic = Traffic("others", self.seed)
         _others(traffic)
         # The others' requests are drawn before, so they are the same with either client.
         self.habit(traffic, self.is_bad)

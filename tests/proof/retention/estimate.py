@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvoxide.lab.replay.input import DEFAULT_POLICY, EVERY_TAIL, preset_groups
+from kvoxide.lab.replay.input import DEFAULT_POLICY, preset_groups
 
-from .cells import PERCENTS, PRESETS, Half, chosen, has_room, pool_size
-from .judge import ADAPTIVE, play, unlimited_blocks
+from .cells import PRESETS, SHARES, Half, chosen
+from .known import KnownResults, default_path
+from .playing import ADAPTIVE, PlayedTraffic, play
+from .pools import chosen_pools
 
 SEED: Final = 1
 
@@ -39,20 +41,16 @@ def main() -> int:
 
 def _estimates(preset: str) -> Iterator[Estimate]:
     groups = preset_groups(preset)
+    known = KnownResults(default_path())
     for traffic in chosen(list(Half), seeds=[SEED]):
-        recorded = traffic.workload.recorded(traffic.seed)
-        trace = recorded.trace()
-        room = unlimited_blocks(groups, recorded.request_lengths())
-        unlimited = play(trace, groups, EVERY_TAIL, room)
-        for percent in PERCENTS:
-            blocks = pool_size(unlimited.cached_blocks, percent)
-            if has_room(blocks, unlimited.peak_used_blocks):
-                default = play(trace, groups, DEFAULT_POLICY, blocks)
-                adaptive = play(trace, groups, ADAPTIVE, blocks)
-                assert adaptive.default_hit_tokens is not None
-                tokens = (adaptive.default_hit_tokens, default.hit_tokens, adaptive.hit_tokens)
-                shares = [100 * each / adaptive.prompt_tokens for each in tokens]
-                yield Estimate(f"{traffic.workload.name}, {percent} %", *shares)
+        played = PlayedTraffic(known, traffic.workload.recorded(traffic.seed))
+        for pool in chosen_pools(played, groups, SHARES):
+            default = played.run(groups, DEFAULT_POLICY, pool.blocks)
+            adaptive = play(played.trace, groups, ADAPTIVE, pool.blocks)
+            assert adaptive.default_hit_tokens is not None
+            tokens = (adaptive.default_hit_tokens, default.hit_tokens, adaptive.hit_tokens)
+            shares = [100 * each / adaptive.prompt_tokens for each in tokens]
+            yield Estimate(f"{traffic.workload.name}, {pool.share} %", *shares)
 
 
 def _row(preset: str, estimates: Sequence[Estimate]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import kvoxide
 from kvoxide import _core
+from kvoxide._core import SimulationResult
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,27 @@ class Played:
     prompt_tokens: int
     hit_tokens: int
     rejected_requests: int
-    preemptions: int
     peak_used_blocks: int
     cached_blocks: int
-    # Whether the scoring function in force changed before any block was evicted.
-    changed_early: bool
+    # Times to the first token in seconds.
+    first_token_p50: float
+    first_token_p99: float
     bound_tokens: int | None = None
+
+    @classmethod
+    def of(cls, result: SimulationResult) -> "Played":
+        assert result.serving is not None
+        times = result.serving.total.time_to_first_token or (0.0, 0.0, 0.0)
+        return cls(
+            prompt_tokens=result.prompt_tokens,
+            hit_tokens=result.hit_tokens,
+            rejected_requests=result.rejected_requests,
+            peak_used_blocks=result.peak_used_blocks,
+            cached_blocks=result.cached_blocks,
+            first_token_p50=times[0],
+            first_token_p99=times[2],
+            bound_tokens=result.bound_hit_tokens,
+        )
 
     @property
     def hit_share(self) -> float:
@@ -69,4 +85,4 @@ def default_path() -> Path:
     """Return the path in the folder of ``tests/run.sh``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = os.environ.get("KVOXIDE_CACHE") or Path(home) / "kvoxide"
-    return Path(cache) / "retention" / f"results-{kvoxide.__version__}.jsonl"
+    return Path(cache) / "retention" / f"sessions-{kvoxide.__version__}.jsonl"

@@ -7,9 +7,9 @@ from typing import Final
 
 from kvoxide.lab.replay.input import DEFAULT_POLICY
 
-from .judge import ADAPTIVE, Cell
+from .judge import Cell
+from .playing import ADAPTIVE
 
-PERCENTS: Final = tuple(range(5, 105, 5))
 POLICIES: Final = (DEFAULT_POLICY, ADAPTIVE)
 FALL: Final = 0.5  # points below a smaller pool from which on a size is named
 
@@ -39,20 +39,16 @@ def sweep_lines(cells: Sequence[Cell]) -> Iterator[str]:
     for curve in curves(cells):
         name, seed, preset = _curve(curve[0])
         yield f"{name}, seed {seed}, {preset}\n"
-        yield f"| % | blocks | {' | '.join(POLICIES)} |"
-        yield "|---|---|" + "---|" * len(POLICIES)
+        yield f"| blocks | {' | '.join(POLICIES)} |"
+        yield "|---|" + "---|" * len(POLICIES)
         for cell in curve:
             shares = " | ".join(f"{cell.shares[policy]:.2f}" for policy in POLICIES)
-            yield f"| {cell.percent} | {cell.blocks:,} | {shares} |"
+            yield f"| {cell.blocks:,} | {shares} |"
         yield ""
         for policy in POLICIES:
             for best, cell, fall in falls(curve, policy):
                 num_falls[policy] += 1
                 yield f"{policy} falls by {fall:.2f} from {best.blocks:,} to {cell.blocks:,} blocks"
-        early = [f"{cell.blocks:,}" for cell in curve if cell.changed_early]
-        if early:
-            sizes = ", ".join(early)
-            yield f"the scoring function changed before the first eviction: {sizes} blocks"
         yield ""
     counts = ", ".join(f"{count} of {policy}" for policy, count in num_falls.items())
     yield f"falls by more than {FALL}: {counts}; {len(cells)} sizes"
@@ -76,10 +72,10 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
         name, seed, preset = _curve(curve[0])
         for policy in POLICIES:
             shares = [cell.shares[policy] for cell in curve]
-            axis.plot([cell.percent for cell in curve], shares, marker=".", label=policy)
+            axis.semilogx([cell.blocks for cell in curve], shares, marker=".", label=policy)
         axis.set_title(f"{name}, {seed}, {preset}", fontsize=9)
     for axis in axes[-1]:
-        axis.set_xlabel("blocks in % of all that were computed")
+        axis.set_xlabel("blocks")
     for axis in axes[:, 0]:
         axis.set_ylabel("hit share in %")
     axes[0, 0].legend()

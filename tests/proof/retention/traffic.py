@@ -1,5 +1,5 @@
-"""Served traffic as the lines of a trace: texts of named tokens, requests, and draws from a
-seed."""
+"""Served traffic as the lines of a trace: texts of named tokens, sessions of requests, and draws
+from a seed."""
 
 import hashlib
 import json
@@ -13,6 +13,7 @@ import numpy as np
 from kvoxide._core import Trace
 
 TOKENS_PER_ID: Final = 16
+TOKEN_SECONDS: Final = 0.012  # between two tokens of an answer, in an open loop
 
 T = TypeVar("T")
 
@@ -41,23 +42,75 @@ class Text:
         return len(self.ids) * TOKENS_PER_ID + _length(self.open_block)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Request:
+    """A request. ``delay`` is the time in seconds after the answers for which it waits. It waits
+    for the requests with the numbers ``after``, or else for the previous one of its session."""
+
     seconds: float
     prompt: Text
     answer: Piece
     session: str
+    delay: float | None = None
+    after: tuple[int, ...] = ()
+    ends_session: bool = False
+
+
+class Session:
+    """Requests that are sent one after the other, each some time after the last answer.
+
+    ``seconds`` is the time of the next request in an open loop, where the next token of an answer
+    takes :data:`TOKEN_SECONDS`.
+    """
+
+    def __init__(self, traffic: "Traffic", name: object, start: float) -> None:
+        self.name = str(name)
+        self.seconds = start
+        self._traffic = traffic
+        self._delay: float | None = None
+        self._after: tuple[int, ...] = ()
+        self._latest: int | None = None
+
+    def ask(self, prompt: Text, answer: Piece) -> Text:
+        """Add a request for ``answer``. Return the prompt with the answer appended."""
+        request = _Request(
+            self.seconds, prompt, answer, self.name, delay=self._delay, after=self._after
+        )
+        self._latest = self._traffic.add(request)
+        self._delay, self._after = 0.0, ()
+        self.seconds += (answer.end - answer.start) * TOKEN_SECONDS
+        return self._traffic.extend(prompt, answer)
+
+    def pause(self, seconds: float) -> None:
+        """Send the next request this much later: a person thinks, or a tool runs."""
+        self.seconds += seconds
+        if self._delay is not None:
+            self._delay += seconds
+
+    def fork(self, name: object) -> "Session":
+        """Return a session that begins when the next request of this one would be sent."""
+        other = Session(self._traffic, name, self.seconds)
+        other._delay = self._delay
+        other._after = self._after or (() if self._latest is None else (self._latest,))
+        return other
+
+    def join(self, others: "Sequence[Session]") -> None:
+        """Send the next request when the latest requests of the other sessions are answered."""
+        self._after = tuple(other._latest for other in others if other._latest is not None)
+        self._delay = 0.0
+        self.seconds = max(other.seconds for other in (self, *others))
+
+    def end(self) -> None:
+        """Mark the latest request as the last one of the session."""
+        if self._latest is not None:
+            self._traffic.end_session(self._latest)
 
 
 class Traffic:
-    """The traffic of one workload and seed, as it is generated.
+    """The traffic of one workload and seed, as it is generated."""
 
-    With ``answers_return``, lines have the ids of the answers, as a recording has them.
-    """
-
-    def __init__(self, family: str, seed: int, *, answers_return: bool) -> None:
+    def __init__(self, family: str, seed: int) -> None:
         self.random = np.random.default_rng([zlib.crc32(family.encode()), seed])
-        self._answers_return = answers_return
         self._num_runs = 0
         self._ids: dict[tuple[int, tuple[Piece, ...]], int] = {}
         self._requests: list[_Request] = []
@@ -90,10 +143,22 @@ class Traffic:
 
     # Requests
 
+    def session(self, name: object, start: float) -> Session:
+        """Return a session whose first request is sent at this time."""
+        return Session(self, name, start)
+
     def ask(self, seconds: float, prompt: Text, answer: Piece, session: object) -> Text:
-        """Add a request for ``answer`` at this time. Return the prompt with the answer appended."""
-        self._requests.append(_Request(seconds, prompt, answer, str(session)))
+        """Add a request that waits for no other. Return the prompt with the answer appended."""
+        self.add(_Request(seconds, prompt, answer, str(session)))
         return self.extend(prompt, answer)
+
+    def add(self, request: _Request) -> int:
+        """Add a request, and return its number."""
+        self._requests.append(request)
+        return len(self._requests) - 1
+
+    def end_session(self, number: int) -> None:
+        self._requests[number].ends_session = True
 
     @property
     def num_requests(self) -> int:
@@ -104,25 +169,34 @@ class Traffic:
         return max(request.seconds for request in self._requests)
 
     def lines(self) -> list[bytes]:
-        """Return the requests in order of arrival, in the trace format of ``kvoxide replay``."""
-        requests = sorted(self._requests, key=lambda request: request.seconds)
-        return [self._line(request, requests[0].seconds) for request in requests]
+        """Return the requests in order of arrival in an open loop, in the trace format of ``kvoxide
+        replay``."""
+        order = sorted(range(len(self._requests)), key=lambda each: self._requests[each].seconds)
+        start = self._requests[order[0]].seconds
+        awaited = {number for request in self._requests for number in request.after}
+        return [self._line(number, start, is_awaited=number in awaited) for number in order]
 
-    def _line(self, request: _Request, start: float) -> bytes:
+    def _line(self, number: int, start: float, *, is_awaited: bool) -> bytes:
+        request = self._requests[number]
         prompt = request.prompt
-        num_answer_tokens = request.answer.end - request.answer.start
-        record = {
+        ids = self._all_ids(self.extend(prompt, request.answer))
+        num_ids = math.ceil(prompt.num_tokens / TOKENS_PER_ID)
+        record: dict[str, object] = {
             "timestamp": round((request.seconds - start) * 1000),
             "session_id": request.session,
             "input_length": prompt.num_tokens,
-            "output_length": num_answer_tokens,
+            "output_length": request.answer.end - request.answer.start,
+            "hash_ids": ids[:num_ids],
+            "output_hash_ids": ids[num_ids:],
         }
-        if self._answers_return:
-            ids = self._all_ids(self.extend(prompt, request.answer))
-            num_ids = math.ceil(prompt.num_tokens / TOKENS_PER_ID)
-            record |= {"hash_ids": ids[:num_ids], "output_hash_ids": ids[num_ids:]}
-        else:
-            record |= {"hash_ids": self._all_ids(prompt)}
+        if request.delay is not None:
+            record["delay"] = round(request.delay * 1000)
+        if request.after:
+            record["wait_for"] = [str(each) for each in request.after]
+        if is_awaited:
+            record["request_id"] = str(number)
+        if request.ends_session:
+            record["session_end"] = True
         return json.dumps(record).encode()
 
     def _all_ids(self, text: Text) -> list[int]:
@@ -170,31 +244,26 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Generated traffic: the lines of its trace."""
+    """Generated traffic: the lines of its trace, whose format has the waits of a closed loop."""
 
     lines: tuple[bytes, ...]
+    format: str | None = "dynamo"
 
     def request_lengths(self) -> list[int]:
         """Return the tokens of each request: its prompt's and its answer's."""
         records = map(json.loads, self.lines)
         return [record["input_length"] + record["output_length"] for record in records]
 
-    def num_distinct_tokens(self) -> int:
-        """Return how many distinct tokens prompts have and, if their ids are known, answers. Equal
-        prefixes count once."""
-        ids: set[int] = set()
-        for record in map(json.loads, self.lines):
-            ids.update(record["hash_ids"], record.get("output_hash_ids", ()))
-        return len(ids) * TOKENS_PER_ID
-
     @property
     def digest(self) -> str:
         return hashlib.sha256(b"\n".join(self.lines)).hexdigest()[:16]
 
     def trace(self) -> Trace:
-        trace = Trace(TOKENS_PER_ID)
+        trace = Trace(TOKENS_PER_ID, format=self.format)
         for line in self.lines:
             trace.push_line(line)
+        trace.finish()
+        trace.close_loop()
         return trace
 
 

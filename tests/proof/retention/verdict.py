@@ -2,34 +2,34 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
-from kvoxide.lab.replay.input import DEFAULT_POLICY, UNLIMITED
+from kvoxide.lab.replay.input import CLAIRVOYANT, DEFAULT_POLICY, UNLIMITED
 
-from .judge import ADAPTIVE, Cell
+from .judge import Cell
+from .playing import ADAPTIVE
 
 LOSS: Final = 0.3  # points of hit share from which on a cell counts as lost
-AMPLE: Final = 1.0  # points below unlimited within which the default needs no policy
 CHANGE: Final = 0.1  # points from which on a cell counts as changed
-_NO_RIVALS: Final = (ADAPTIVE, UNLIMITED, "bound")
+SLOWER: Final = 1.01  # times the default's first-token time from which on a cell counts as slower
+MAX_LINES: Final = 40  # lost cells in a table
+_NO_RIVALS: Final = (ADAPTIVE, UNLIMITED, CLAIRVOYANT)
 
 
 def gain(cell: Cell) -> float:
     """Return the points of hit share by which ``adaptive`` is above the best other policy."""
-    return cell.shares[ADAPTIVE] - best_other(cell)
+    return cell.shares[ADAPTIVE] - cell.shares[best_other(cell)]
 
 
-def best_other(cell: Cell) -> float:
-    return max(share for policy, share in cell.shares.items() if policy not in _NO_RIVALS)
+def best_other(cell: Cell) -> str:
+    """Return the policy with the highest hit share after ``adaptive``."""
+    rivals = [policy for policy in cell.shares if policy not in _NO_RIVALS]
+    return max(rivals, key=lambda policy: cell.shares[policy])
 
 
 def is_lost(cell: Cell) -> bool:
     return gain(cell) < -LOSS
-
-
-def is_ample(cell: Cell) -> bool:
-    """Return whether the default hits nearly all that can be hit."""
-    return cell.shares[UNLIMITED] - cell.shares[DEFAULT_POLICY] <= AMPLE
 
 
 @dataclass(frozen=True)
@@ -54,42 +54,69 @@ class Summary:
             mean_above_default=sum(above) / max(1, len(above)),
         )
 
+    def __str__(self) -> str:
+        lost = f"{self.num_lost} ({100 * self.num_lost / max(1, self.num_cells):.0f} %)"
+        return f"{lost} | {self.worst:+.2f} | {self.mean:+.2f} | {self.mean_above_default:+.2f}"
+
 
 def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a table in Markdown: all cells, each preset's cells, and cells whose pool is ample."""
-    yield (
-        f"| cells | number | lost by more than {LOSS} | worst | mean gain on the best other"
-        " | on the default |"
-    )
+    """Yield a table in Markdown with both loops: all cells, and the cells of each half, kind of
+    workload, preset and pool."""
+    loops = list(dict.fromkeys(cell.loop for cell in cells))
+    each = ["lost by more than 0.3", "worst", "mean gain on the best other", "on the default"]
+    columns = [f"{loop}: {name}" for loop in loops for name in each]
+    yield f"| cells | number | {' | '.join(columns)} |"
+    yield "|" + "---|" * (2 + len(columns))
+    for name, some in _rows(cells):
+        by_loop = [[cell for cell in some if cell.loop == loop] for loop in loops]
+        values = " | ".join(str(Summary.of(of_loop)) for of_loop in by_loop)
+        yield f"| {name} | {len(by_loop[0])} | {values} |"
+
+
+def policy_lines(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a table in Markdown of the mean hit share of each policy, by loop and pool."""
+    policies = _policies(cells)
+    yield f"| cells | number | {' | '.join(policies)} |"
+    yield "|" + "---|" * (2 + len(policies))
+    for loop in dict.fromkeys(cell.loop for cell in cells):
+        of_loop = [cell for cell in cells if cell.loop == loop]
+        for name, some in [("all", of_loop), *_by(of_loop, "pool"), *_by(of_loop, "kind")]:
+            means = [fmean(cell.shares[policy] for cell in some) for policy in policies]
+            values = " | ".join(f"{mean:.1f}" for mean in means)
+            yield f"| {loop}, {name} | {len(some)} | {values} |"
+
+
+def latency_lines(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a table in Markdown of the first-token times of ``adaptive`` and the default."""
+    yield "| cells | number | p50, mean change | p99, mean change | higher p99 | most |"
     yield "|---|---|---|---|---|---|"
-    rows = {"all": list(cells)}
-    halves = sorted({cell.half for cell in cells}, reverse=True)
-    for half in halves if len(halves) > 1 else []:
-        rows[half] = [cell for cell in cells if cell.half == half]
-    for preset in dict.fromkeys(cell.preset for cell in cells):
-        rows[preset] = [cell for cell in cells if cell.preset == preset]
-    rows[f"default within {AMPLE:g} of unlimited"] = [cell for cell in cells if is_ample(cell)]
-    for name, some in rows.items():
-        row = Summary.of(some)
-        lost = f"{row.num_lost} ({100 * row.num_lost / max(1, row.num_cells):.0f} %)"
-        values = f"{row.worst:+.2f} | {row.mean:+.2f} | {row.mean_above_default:+.2f}"
-        yield f"| {name} | {row.num_cells} | {lost} | {values} |"
-    early = sum(cell.changed_early for cell in cells)
-    yield (
-        "\nThe scoring function changed before the first eviction in "
-        f"{early} of {len(cells)} cells."
-    )
+    for loop in dict.fromkeys(cell.loop for cell in cells):
+        for name, some in _rows([cell for cell in cells if cell.loop == loop]):
+            p50, p99 = ([_change(cell, place) for cell in some] for place in (0, 1))
+            slower = sum(change > SLOWER for change in p99)
+            means = " | ".join(f"{100 * fmean(each) - 100:+.1f} %" for each in (p50, p99))
+            most = f"{100 * max(p99) - 100:+.0f} %"
+            yield f"| {loop}, {name} | {len(some)} | {means} | {slower} | {most} |"
+
+
+def _change(cell: Cell, place: int) -> float:
+    """Return the first-token time of ``adaptive`` as a multiple of the default's."""
+    own, default = (cell.first_token[policy][place] for policy in (ADAPTIVE, DEFAULT_POLICY))
+    return own / default if default else 1.0
 
 
 def lost_lines(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a table in Markdown of the lost cells, the worst first."""
-    policies = list(dict.fromkeys(policy for cell in cells for policy in cell.shares))
-    yield f"| lost cell | preset | blocks | % | {' | '.join(policies)} | gain |"
-    yield "|" + "---|" * (len(policies) + 5)
-    for cell in sorted(filter(is_lost, cells), key=gain):
+    policies = _policies(cells)
+    yield f"| lost cell | preset | pool | blocks | loop | {' | '.join(policies)} | gain |"
+    yield "|" + "---|" * (len(policies) + 6)
+    lost = sorted(filter(is_lost, cells), key=gain)
+    for cell in lost[:MAX_LINES]:
         shares = [f"{cell.shares[name]:.1f}" if name in cell.shares else "" for name in policies]
-        where = f"{cell.workload}, {cell.seed} | {cell.preset} | {cell.blocks:,} | {cell.percent}"
-        yield f"| {where} | {' | '.join(shares)} | {gain(cell):+.2f} |"
+        where = f"{cell.workload}, {cell.seed} | {cell.preset} | {cell.pool} | {cell.blocks:,}"
+        yield f"| {where} | {cell.loop} | {' | '.join(shares)} | {gain(cell):+.2f} |"
+    if len(lost) > MAX_LINES:
+        yield f"\n{len(lost) - MAX_LINES} more"
 
 
 def comparison_lines(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[str]:
@@ -107,6 +134,10 @@ def comparison_lines(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[
     better = sum(change > CHANGE for change, _, _ in changes)
     worse = sum(change < -CHANGE for change, _, _ in changes)
     yield f"better by more than {CHANGE}: {better}, worse: {worse}"
+    for name, some in _rows(new):
+        names = {_place(cell) for cell in some}
+        mean = fmean(change for change, _, cell in changes if _place(cell) in names)
+        yield f"{name}: {mean:+.2f}"
     for change, a, b in sorted(changes, key=lambda each: each[0])[:10]:
         if change < -CHANGE:
             yield f"{change:+.2f} {b} ({gain(a):+.2f} to {gain(b):+.2f})"
@@ -115,5 +146,27 @@ def comparison_lines(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[
             yield f"newly lost: {b} ({gain(a):+.2f} to {gain(b):+.2f})"
 
 
-def _place(cell: Cell) -> tuple[str, int, str, int]:
-    return cell.workload, cell.seed, cell.preset, cell.blocks
+def _policies(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(policy for cell in cells for policy in cell.shares))
+
+
+def _rows(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield all cells and parts of them, each with its name."""
+    yield "all", list(cells)
+    for attribute in ("half", "kind", "preset", "pool"):
+        parts = _by(cells, attribute)
+        if len(parts) > 1:
+            yield from parts
+
+
+def _by(cells: Sequence[Cell], attribute: str) -> list[tuple[str, list[Cell]]]:
+    values = dict.fromkeys(getattr(cell, attribute) for cell in cells)
+    suffix = " % pool" if attribute == "pool" else ""
+    return [
+        (f"{value}{suffix}", [cell for cell in cells if getattr(cell, attribute) == value])
+        for value in (sorted(values) if attribute == "pool" else values)
+    ]
+
+
+def _place(cell: Cell) -> tuple[str, int, str, int, str]:
+    return cell.workload, cell.seed, cell.preset, cell.blocks, cell.loop

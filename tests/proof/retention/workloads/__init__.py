@@ -1,8 +1,5 @@
-"""Generators of served traffic with published statistics, and their results.
-
-A family is one generator. If its answers come back in later prompts, it may have two workloads with
-the same traffic. The lines of one have the answers' ids; the lines of its twin have none.
-"""
+"""Generators of served traffic with published statistics, and their results. The module of a
+generator is the kind of its traffic."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,20 +9,30 @@ from typing import Final
 
 from tests.proof.retention.traffic import Recorded, Traffic
 
-from .agents import best_of_n, coding_agents, rollouts, team_of_agents, tool_agents
+from .agents import team_of_agents, tool_agents
 from .chats import bounded_chat, chat, edited_chat, reasoning_chat, regenerated_chat
+from .coding import (
+    abandoned_agents,
+    agents_with_parallel_tools,
+    agents_with_subagents,
+    coding_agents,
+    compressing_agents,
+)
 from .documents import completion, few_shot, long_documents, retrieval
 from .mixtures import bursts, drifting_tenants, phases, scan_beside_hot_set
-
-TWIN: Final = "-without-answers"
+from .rollouts import best_of_n, rollouts
 
 _GENERATORS: Final[tuple[Callable[[Traffic], None], ...]] = (
+    abandoned_agents,
+    agents_with_parallel_tools,
+    agents_with_subagents,
     best_of_n,
     bounded_chat,
     bursts,
     chat,
     coding_agents,
     completion,
+    compressing_agents,
     drifting_tenants,
     edited_chat,
     few_shot,
@@ -39,7 +46,6 @@ _GENERATORS: Final[tuple[Callable[[Traffic], None], ...]] = (
     team_of_agents,
     tool_agents,
 )
-_WITH_TWIN: Final = (chat, coding_agents, edited_chat, regenerated_chat, rollouts, tool_agents)
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,14 @@ class Workload:
     """Traffic that can be generated for any seed."""
 
     name: str
-    family: str
     generator: Callable[[Traffic], None]
-    answers_return: bool
+
+    @property
+    def kind(self) -> str:
+        return self.generator.__module__.rpartition(".")[2]
 
     def recorded(self, seed: int) -> Recorded:
-        traffic = Traffic(self.family, seed, answers_return=self.answers_return)
+        traffic = Traffic(self.name, seed)
         self.generator(traffic)
         return Recorded(tuple(traffic.lines()))
 
@@ -68,22 +76,17 @@ class TraceFile:
         return f"{self.path.parent.name}/{self.path.stem}"
 
     @property
-    def family(self) -> str:
-        return self.name
+    def kind(self) -> str:
+        return "file"
 
     def recorded(self, seed: int) -> Recorded:
         """Return the traffic, which is the same for every seed."""
-        return Recorded(tuple(self.path.read_bytes().splitlines()))
+        return Recorded(tuple(self.path.read_bytes().splitlines()), format=None)
 
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """Return all workloads by name, with each twin after its family."""
-    found = {}
-    for generator in _GENERATORS:
-        family = generator.__name__.replace("_", "-")
-        found[family] = Workload(family, family, generator, answers_return=True)
-        if generator in _WITH_TWIN:
-            twin = family + TWIN
-            found[twin] = Workload(twin, family, generator, answers_return=False)
-    return found
+    """Return all workloads by name."""
+    names = [generator.__name__.replace("_", "-") for generator in _GENERATORS]
+    pairs = zip(names, _GENERATORS, strict=True)
+    return {name: Workload(name, generator) for name, generator in pairs}

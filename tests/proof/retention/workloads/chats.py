@@ -2,8 +2,6 @@
 
 from tests.proof.retention.traffic import Piece, Text, Traffic
 
-TOKEN_SECONDS = 0.012  # between two tokens of an answer
-
 
 def reading_seconds(traffic: Traffic) -> float:
     """Return the seconds until the next message: about 100 s in ServeGen's multi-turn requests,
@@ -21,17 +19,16 @@ def chat(traffic: Traffic) -> None:
     systems = [traffic.fresh(traffic.lognormal(600, 0.8, 80, 4000)) for _ in range(8)]
     system = traffic.zipf(len(systems), 1.1)
     start = 0.0
-    for conversation in range(560):
-        start += traffic.exponential(0.5)
+    for conversation in range(170):
+        start += traffic.exponential(1.0)
         text = traffic.text(systems[system()])
         if traffic.happens(0.2):
             text = traffic.extend(text, traffic.fresh(traffic.lognormal(6000, 0.7, 800, 24000)))
-        seconds = start
+        session = traffic.session(conversation, start)
         for _ in range(traffic.turns(3.5, 25)):
             text = traffic.extend(text, traffic.fresh(traffic.lognormal(110, 1.1, 6, 3000)))
-            answer = traffic.fresh(traffic.lognormal(320, 0.8, 8, 1800))
-            text = traffic.ask(seconds, text, answer, conversation)
-            seconds += answer.end * TOKEN_SECONDS + reading_seconds(traffic)
+            text = session.ask(text, traffic.fresh(traffic.lognormal(320, 0.8, 8, 1800)))
+            session.pause(reading_seconds(traffic))
 
 
 def regenerated_chat(traffic: Traffic) -> None:
@@ -43,20 +40,18 @@ def regenerated_chat(traffic: Traffic) -> None:
     """
     system = traffic.fresh(1400)
     start = 0.0
-    for conversation in range(430):
-        start += traffic.exponential(0.6)
+    for conversation in range(150):
+        start += traffic.exponential(1.0)
         text = traffic.text(system, traffic.fresh(traffic.lognormal(700, 1.4, 20, 16000)))
-        seconds = start
+        session = traffic.session(conversation, start)
         for _ in range(traffic.turns(3.0, 15)):
             length = traffic.lognormal(300, 0.8, 12, 2000)
             while traffic.happens(0.25):
-                seen = traffic.fresh(traffic.whole(4, length))
-                traffic.ask(seconds, text, seen, conversation)
-                seconds += seen.end * TOKEN_SECONDS + traffic.uniform(1, 20)
-            answer = traffic.fresh(length)
-            text = traffic.ask(seconds, text, answer, conversation)
+                session.ask(text, traffic.fresh(traffic.whole(4, length)))
+                session.pause(traffic.uniform(1, 20))
+            text = session.ask(text, traffic.fresh(length))
             text = traffic.extend(text, traffic.fresh(traffic.lognormal(140, 1.2, 5, 6000)))
-            seconds += length * TOKEN_SECONDS + reading_seconds(traffic)
+            session.pause(reading_seconds(traffic))
 
 
 def edited_chat(traffic: Traffic) -> None:
@@ -69,11 +64,11 @@ def edited_chat(traffic: Traffic) -> None:
     systems = [traffic.fresh(traffic.lognormal(1100, 0.5, 200, 4000)) for _ in range(4)]
     system = traffic.zipf(len(systems), 0.9)
     start = 0.0
-    for conversation in range(480):
-        start += traffic.exponential(0.5)
+    for conversation in range(150):
+        start += traffic.exponential(1.0)
         asked: list[tuple[Text, Piece]] = []
         text = traffic.text(systems[system()])
-        seconds = start
+        session = traffic.session(conversation, start)
         for _ in range(traffic.turns(4.0, 25)):
             if asked and traffic.happens(0.2):
                 back = traffic.whole(1, min(3, len(asked)))
@@ -88,9 +83,8 @@ def edited_chat(traffic: Traffic) -> None:
                 parts = [message]
             asked.append((text, message))
             text = traffic.extend(text, *parts)
-            answer = traffic.fresh(traffic.lognormal(380, 0.8, 8, 2000))
-            text = traffic.ask(seconds, text, answer, conversation)
-            seconds += answer.end * TOKEN_SECONDS + reading_seconds(traffic)
+            text = session.ask(text, traffic.fresh(traffic.lognormal(380, 0.8, 8, 2000)))
+            session.pause(reading_seconds(traffic))
 
 
 def reasoning_chat(traffic: Traffic) -> None:
@@ -102,19 +96,19 @@ def reasoning_chat(traffic: Traffic) -> None:
     """
     system = traffic.fresh(350)
     start = 0.0
-    for conversation in range(520):
-        start += traffic.exponential(0.9)
+    for conversation in range(170):
+        start += traffic.exponential(1.4)
         text = traffic.text(system)
         if traffic.happens(0.3):
             text = traffic.extend(text, traffic.fresh(traffic.lognormal(5000, 0.8, 500, 24000)))
-        seconds = start
+        session = traffic.session(conversation, start)
         for _ in range(traffic.turns(3.5, 20)):
             text = traffic.extend(text, traffic.fresh(traffic.lognormal(180, 1.2, 8, 6000)))
             answer = traffic.lognormal(330, 0.7, 20, 1500)
             thoughts = traffic.lognormal(4 * 330, 0.8, 60, 8000)
-            traffic.ask(seconds, text, traffic.fresh(thoughts + answer), conversation)
+            session.ask(text, traffic.fresh(thoughts + answer))
             text = traffic.extend(text, traffic.fresh(answer))
-            seconds += (thoughts + answer) * TOKEN_SECONDS + reading_seconds(traffic)
+            session.pause(reading_seconds(traffic))
 
 
 def bounded_chat(traffic: Traffic) -> None:
@@ -127,17 +121,17 @@ def bounded_chat(traffic: Traffic) -> None:
     characters = [traffic.fresh(traffic.lognormal(900, 0.6, 150, 3000)) for _ in range(60)]
     character = traffic.zipf(len(characters), 1.0)
     start = 0.0
-    for conversation in range(170):
-        start += traffic.exponential(1.2)
+    for conversation in range(60):
+        start += traffic.exponential(2.0)
         description = characters[character()]
         history = [traffic.fresh(traffic.lognormal(4000, 0.5, 100, 5600))]
-        seconds = start
+        session = traffic.session(conversation, start)
         for _ in range(traffic.turns(11.0, 60)):
             history.append(traffic.fresh(traffic.lognormal(40, 0.9, 3, 400)))
             while sum(piece.end for piece in history) > 6000:
                 # Half of the history is dropped, as in clients that cut rarely.
                 history = history[len(history) // 2 + 1 :] or history[-1:]
             answer = traffic.fresh(traffic.lognormal(130, 0.6, 10, 600))
-            traffic.ask(seconds, traffic.text(description, *history), answer, conversation)
+            session.ask(traffic.text(description, *history), answer)
             history.append(answer)
-            seconds += answer.end * TOKEN_SECONDS + traffic.lognormal(25, 0.9, 3, 900)
+            session.pause(traffic.lognormal(25, 0.9, 3, 900))

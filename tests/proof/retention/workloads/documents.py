@@ -2,8 +2,6 @@
 
 from tests.proof.retention.traffic import Traffic
 
-from .chats import TOKEN_SECONDS
-
 
 def retrieval(traffic: Traffic) -> None:
     """Retrieval-augmented answers: a system prompt, three passages in order of relevance, and the
@@ -16,7 +14,7 @@ def retrieval(traffic: Traffic) -> None:
     passages = [traffic.fresh(traffic.lognormal(900, 0.5, 120, 4000)) for _ in range(500)]
     topic = traffic.zipf(150, 1.0)
     seconds = 0.0
-    for session in range(2200):
+    for session in range(700):
         seconds += traffic.exponential(0.22)
         about = topic()
         # The relevant passages of a topic come in nearly the same order for most of its questions.
@@ -37,18 +35,18 @@ def long_documents(traffic: Traffic) -> None:
     2025). Sizes are halved, questions fewer.
     """
     system = traffic.fresh(180)
-    documents = [traffic.fresh(traffic.lognormal(10500, 0.5, 2500, 36000)) for _ in range(110)]
+    documents = [traffic.fresh(traffic.lognormal(10500, 0.5, 2500, 36000)) for _ in range(60)]
     popular = traffic.zipf(len(documents), 0.6)
     start = 0.0
-    for reader in range(210):
+    for reader in range(110):
         start += traffic.exponential(1.5)
         document = documents[reader // 2 if traffic.happens(0.5) else popular()]
-        prefix, seconds = traffic.text(system, document), start
+        prefix, session = traffic.text(system, document), traffic.session(reader, start)
         for _ in range(traffic.turns(6.0, 20)):
             question = traffic.fresh(traffic.lognormal(40, 0.7, 6, 400))
             answer = traffic.fresh(traffic.lognormal(90, 0.9, 3, 800))
-            traffic.ask(seconds, traffic.extend(prefix, question), answer, reader)
-            seconds += answer.end * TOKEN_SECONDS + traffic.lognormal(35, 0.9, 2, 900)
+            session.ask(traffic.extend(prefix, question), answer)
+            session.pause(traffic.lognormal(35, 0.9, 2, 900))
 
 
 def few_shot(traffic: Traffic) -> None:
@@ -60,7 +58,7 @@ def few_shot(traffic: Traffic) -> None:
     """
     jobs = 3
     subjects = [
-        [traffic.fresh(traffic.lognormal(1700, 0.7, 300, 9000)) for _ in range(22)]
+        [traffic.fresh(traffic.lognormal(1700, 0.7, 300, 9000)) for _ in range(12)]
         for _ in range(jobs)
     ]
     questions = [[traffic.whole(5, 28) for _ in subjects[job]] for job in range(jobs)]
@@ -86,11 +84,11 @@ def completion(traffic: Traffic) -> None:
     repositories = [traffic.fresh(traffic.lognormal(700, 0.5, 100, 2500)) for _ in range(25)]
     repository = traffic.zipf(len(repositories), 0.8)
     start = 0.0
-    for editor in range(150):
+    for editor in range(50):
         start += traffic.exponential(1.0)
         header = repositories[repository()]
         file = [traffic.fresh(traffic.lognormal(2600, 0.9, 100, 20000))]
-        cursor, seconds = traffic.whole(1, file[0].end), start
+        cursor, session = traffic.whole(1, file[0].end), traffic.session(editor, start)
         for _ in range(traffic.turns(15.0, 80)):
             if traffic.happens(0.12):
                 cursor = traffic.whole(1, sum(piece.end - piece.start for piece in file))
@@ -101,8 +99,8 @@ def completion(traffic: Traffic) -> None:
                     left -= before[-1].end - before[-1].start
             suffix = traffic.fresh(traffic.lognormal(300, 0.4, 20, 800))
             answer = traffic.fresh(traffic.lognormal(14, 0.7, 1, 120))
-            traffic.ask(seconds, traffic.text(header, *before, suffix), answer, editor)
+            session.ask(traffic.text(header, *before, suffix), answer)
             typed = traffic.fresh(traffic.lognormal(20, 0.9, 2, 300))
             file = [*before, typed]
             cursor += typed.end
-            seconds += traffic.lognormal(6, 1.2, 1, 600)
+            session.pause(traffic.lognormal(6, 1.2, 1, 600))

@@ -4,22 +4,22 @@ import math
 
 from tests.proof.retention.traffic import Piece, Text, Traffic
 
-from .chats import TOKEN_SECONDS, reading_seconds
+from .chats import reading_seconds
 
 
 def scan_beside_hot_set(traffic: Traffic) -> None:
-    """A batch job that repeats the same 150 documents again and again, together with assistants. A
+    """A batch job that repeats the same 60 documents again and again, together with assistants. A
     few assistants get most requests.
 
     Each has half of the requests. Batch and interactive work on one server: Qwen-Bailian (ATC 2025)
     has both kinds of clients, with prefixes of their own. The cyclic scan is the case at which LRU
     is known to fail (Belady, 1966, and later work).
     """
-    documents = [traffic.fresh(traffic.lognormal(6500, 0.4, 1500, 20000)) for _ in range(150)]
+    documents = [traffic.fresh(traffic.lognormal(6500, 0.4, 1500, 20000)) for _ in range(60)]
     assistants = [traffic.fresh(traffic.lognormal(3000, 0.6, 300, 12000)) for _ in range(50)]
     assistant = traffic.zipf(len(assistants), 0.9)
     seconds, scanned = 0.0, 0
-    for session in range(1500):
+    for session in range(700):
         seconds += traffic.exponential(0.3)
         if traffic.happens(0.5):
             prefix, length, output = documents[scanned % len(documents)], 130, 40
@@ -38,11 +38,11 @@ def phases(traffic: Traffic) -> None:
     Load that changes its kind over a day: Azure's traces of 2024 (DynamoLLM, HPCA 2025); a day is
     shortened here.
     """
-    documents = [traffic.fresh(traffic.lognormal(5200, 0.4, 1500, 16000)) for _ in range(80)]
-    _conversations(traffic, 0.0, 130, [traffic.fresh(1200)])
+    documents = [traffic.fresh(traffic.lognormal(5200, 0.4, 1500, 16000)) for _ in range(40)]
+    _conversations(traffic, 0.0, 50, [traffic.fresh(1200)])
     _rounds(traffic, documents, 4)
     systems = [traffic.fresh(traffic.lognormal(2500, 0.6, 300, 9000)) for _ in range(40)]
-    _conversations(traffic, traffic.last_seconds + 5, 130, systems)
+    _conversations(traffic, traffic.last_seconds + 5, 50, systems)
     _rounds(traffic, documents, 4)
 
 
@@ -56,12 +56,11 @@ def _conversations(traffic: Traffic, start: float, count: int, systems: list[Pie
 
 
 def _converse(traffic: Traffic, text: Text, seconds: float, turns: int) -> None:
-    session = f"chat-{traffic.num_requests}"
+    session = traffic.session(f"chat-{traffic.num_requests}", seconds)
     for _ in range(turns):
         text = traffic.extend(text, traffic.fresh(traffic.lognormal(200, 1.0, 10, 4000)))
-        answer = traffic.fresh(traffic.lognormal(220, 0.7, 10, 1200))
-        text = traffic.ask(seconds, text, answer, session)
-        seconds += answer.end * TOKEN_SECONDS + reading_seconds(traffic) / 2
+        text = session.ask(text, traffic.fresh(traffic.lognormal(220, 0.7, 10, 1200)))
+        session.pause(reading_seconds(traffic) / 2)
 
 
 def _rounds(traffic: Traffic, documents: list[Piece], rounds: int) -> None:
@@ -84,14 +83,16 @@ def drifting_tenants(traffic: Traffic) -> None:
     rank = traffic.zipf(len(tenants), 1.1)
     order = traffic.shuffled(range(len(tenants)))
     seconds = 0.0
-    for number in range(2400):
-        if number % 240 == 239:
+    for number in range(800):
+        if number % 80 == 79:
             order = order[9:] + order[:9]
         seconds += traffic.exponential(0.3 * (1 + 0.7 * math.sin(number / 350)))
         tenant = order[rank()]
         question = traffic.fresh(traffic.lognormal(420, 1.1, 8, 9000))
         answer = traffic.fresh(traffic.lognormal(130, 0.8, 3, 1000))
-        traffic.ask(seconds, traffic.text(tenants[tenant], question), answer, f"tenant-{tenant}")
+        traffic.ask(
+            seconds, traffic.text(tenants[tenant], question), answer, f"tenant-{tenant}-{number}"
+        )
 
 
 def bursts(traffic: Traffic) -> None:
@@ -104,7 +105,7 @@ def bursts(traffic: Traffic) -> None:
     templates = [traffic.fresh(traffic.lognormal(1500, 0.8, 100, 9000)) for _ in range(36)]
     template = traffic.zipf(len(templates), 0.5)
     seconds = 0.0
-    while traffic.num_requests < 1900:
+    while traffic.num_requests < 700:
         seconds += traffic.exponential(5.0)
         used, moment = templates[template()], seconds
         for _ in range(traffic.turns(22.0, 150)):
