@@ -54,9 +54,9 @@ def parse_policy(text: str) -> NamedPolicy:
     supports have the same default retention; ``vllm=RELEASE`` also plays the other rules of that
     release. A name in :data:`BASELINES` is alone, too. ``fifo`` or ``uncached-first`` is the
     recycle order, ``interval=N`` (tokens) or ``interval=auto`` the retention interval, ``pin`` or
-    ``pin=N`` (blocks) the pinned tier; ``adaptive`` is alone, or with ``share=S``, the protected share from 0 to 1. Without an
-    interval, every tail is kept, except with ``vllm``. Other values that are left out have
-    :class:`~kvoxide._core.Policy`'s default.
+    ``pin=N`` (blocks) the pinned tier; ``adaptive`` is alone, or with ``share=S``, the protected
+    share from 0 to 1. Without an interval, every tail is kept, except with ``vllm``. Other values
+    that are left out have :class:`~kvoxide._core.Policy`'s default.
     Raises :class:`~kvoxide._core.ConfigError` that names the token at fault and what is allowed.
     """
     name, has_release, version = text.strip().partition("=")
