@@ -59,7 +59,7 @@ def test_a_note_says_how_sessions_are_played(tmp_path: Path) -> None:
     rows = [turn(0, 1), turn(1, 1, 2)]
     path = write(tmp_path / "trace", rows)
     result = succeed("replay", path)
-    assert "closed loop: 1 turns of sessions arrive after the answer that they" in result.stderr
+    assert "closed loop: 1 turns of sessions arrive after the answers before them" in result.stderr
     assert "at the trace's times, in a closed loop" in result.stdout
     record = replay_json(tmp_path, path)
     assert record["settings"]["serving"]["arrivals"] == "closed"

@@ -1,9 +1,9 @@
 """Coding agents. All agents of a fleet share a system prompt and tools. The history of a session
 follows, with its answers and the results of tools.
 
-A step has 154,000 prompt tokens, of which 96 % were in the step before, and 520 answer tokens on
-average. A session has nine messages of a person and 74 steps after tools, with half of the sessions
-below 15 steps: TraceLab (arXiv 2606.30560). Lengths are a sixth of these, sessions a third.
+A step has 154,000 prompt tokens and 520 answer tokens on average. 96 % of the prompt were in the
+step before. A session has nine messages of a person and 74 steps after tools, with half of the
+sessions below 15 steps: TraceLab (arXiv 2606.30560). Lengths are a sixth of these, sessions a third.
 """
 
 from tests.proof.retention.traffic import Piece, Session, Text, Traffic
@@ -58,8 +58,8 @@ def agents_with_subagents(traffic: Traffic) -> None:
     Subagents share a prompt of their own, not the agent's history. Only their last answers return.
 
     Subagents in parallel, three to five for a question: "How we built our multi-agent research
-    system" (Anthropic, 2025). Four subagents that read code at 13,000 tokens each, beside a parent
-    of 26,000: an example session of kv-cache-tester (2025). Steps as in TraceLab.
+    system" (Anthropic, 2025). Four subagents that read code at 13,000 tokens each, for a parent of
+    26,000: an example session of kv-cache-tester (2025). Steps as in TraceLab.
     """
     fleet = _Fleet(traffic)
     shared = traffic.fresh(2300)
@@ -121,8 +121,8 @@ def agents_with_parallel_tools(traffic: Traffic) -> None:
 
 
 def abandoned_agents(traffic: Traffic) -> None:
-    """Agents of which many are dead: a fifth of the sessions fill a long context within a minute
-    and end. The others go on for long, with the pauses of people, and share the pool with them.
+    """Agents and dead sessions: a fifth of the sessions fill a long context within a minute and
+    end. The others continue for long, with the pauses of people, and share the pool with them.
 
     Steps as in TraceLab (arXiv 2606.30560), where half of the sessions have a single message of a
     person. The share of dead sessions is assumed.

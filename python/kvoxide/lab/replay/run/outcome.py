@@ -22,7 +22,9 @@ class Run:
 
     def simulation(self, trace: Trace) -> Simulation:
         """Return a simulation of ``trace``, which is the workload's."""
-        return self.workload.simulation(trace, self.policy, self.blocks)
+        policy, release = self.policy, self.policy.release
+        rules = None if release is None else release.manager_rules
+        return self.workload.simulation(trace, policy.policy, self.blocks, policy.baseline, rules)
 
 
 @dataclass(frozen=True)

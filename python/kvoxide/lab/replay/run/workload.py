@@ -8,11 +8,11 @@ from typing import Any
 
 from kvoxide._core import (
     KVCacheGroupSpec,
+    Policy,
     Serving,
     Simulation,
     Trace,
 )
-from kvoxide.lab.replay.input import NamedPolicy
 
 
 class SharedTrace:
@@ -90,16 +90,22 @@ class Workload:
     def simulation(
         self,
         trace: Trace,
-        policy: NamedPolicy,
+        policy: Policy,
         blocks: int | None,
+        baseline: str | None = None,
+        release: Mapping[str, Any] | None = None,
     ) -> Simulation:
-        """Return a simulation of ``trace`` under this workload's settings."""
+        """Return a simulation of ``trace`` under this workload's settings.
+
+        ``baseline`` is a simple policy that orders evictions instead of ``policy``. ``release`` are
+        the rules of a chosen vLLM release.
+        """
         return Simulation(
             trace,
             self.groups,
             blocks,
-            policy=policy.policy,
-            baseline=policy.baseline,
+            policy=policy,
+            baseline=baseline,
             concurrency=self.concurrency,
             max_batched_tokens=self.max_batched_tokens,
             report_from=self.report_from,
@@ -107,6 +113,6 @@ class Workload:
             serving=self.serving,
             follows_schedule=self.follows_schedule and trace.has_schedule,
             rules=self.rules,
-            release=None if policy.release is None else policy.release.manager_rules,
+            release=release,
             enable_caching=self.prefix_caching,
         )

@@ -16,7 +16,6 @@ from kvoxide.lab.replay.setup.scheduler import policies_option, scheduler_option
 from kvoxide.lab.replay.setup.served_model import ServedModel
 from kvoxide.lab.replay.setup.timing import (
     AS_RECORDED,
-    CLOSED,
     FULL,
     MAX_INSTANCES,
     RECORDED,
@@ -30,7 +29,6 @@ from kvoxide.lab.replay.setup.trace import TraceOptions, trace_options
 
 __all__ = [
     "AS_RECORDED",
-    "CLOSED",
     "DEFAULT_BLOCKS",
     "DEFAULT_PRESET",
     "FULL",

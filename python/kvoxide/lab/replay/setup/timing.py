@@ -20,7 +20,7 @@ RECORDED: Final = "recorded"
 MAX_INSTANCES: Final = 1024
 AS_RECORDED: Final[Router] = ("recorded", {})
 
-_OPEN: Final = "--arrivals trace plays an open loop, --arrivals full has all requests at once"
+_OPEN: Final = "For the recorded times, give --arrivals trace"
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ class TimeOptions:
             note = "no request continues a session, so --arrivals closed changes nothing"
             return self, note if self.arrivals == CLOSED else None
         note = (
-            f"closed loop: {num_turns:,} turns of sessions arrive after the answer that they"
-            " continue, and at least as long after the turn before as in the trace"
+            f"closed loop: {num_turns:,} turns of sessions arrive after the answers before them"
             if num_turns
             else "closed loop: requests that wait for earlier answers arrive after them"
         )
@@ -125,9 +124,9 @@ def _arrivals_option(default: str) -> Callable[[Command], Command]:
         type=click.Choice([FULL, TRACE, CLOSED, *([RECORDED] if default == FULL else [])]),
         default=default,
         show_default=f"closed for sessions, else {default}",
-        help="When requests arrive: as soon as they can run (full), at the trace's times (trace),"
-        " or each turn of a session after the answer before it (closed)"
-        + (", or in the recorded server's steps." if default == FULL else "."),
+        help="When requests arrive. full: as soon as they can run. trace: at the trace's times."
+        " closed: turns of sessions after the answers before them."
+        + (" recorded: in the recorded server's steps." if default == FULL else ""),
     )
 
 
