@@ -3,7 +3,8 @@ follows, with its answers and the results of tools.
 
 A step has 154,000 prompt tokens and 520 answer tokens on average. 96 % of the prompt were in the
 step before. A session has nine messages of a person and 74 steps after tools, with half of the
-sessions below 15 steps: TraceLab (arXiv 2606.30560). Lengths are a sixth of these, sessions a third.
+sessions below 15 steps: TraceLab (arXiv 2606.30560). Lengths are a sixth of these, and sessions a
+third.
 """
 
 from tests.proof.retention.traffic import Piece, Session, Text, Traffic
