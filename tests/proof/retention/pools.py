@@ -2,9 +2,11 @@
 
 The pool for a share is the smallest of a row of sizes in which the clairvoyant policy has that
 share of the hits of a pool without evictions. Its hits are the bound under the schedule of vLLM's
-default in the closed loop. A pool that rejects a request is too small. Each size is 2^(1/4) times
-the size before it. The first one holds the full attention of the longest request. If several shares
-have the same pool, it counts once, for the largest share.
+default in the closed loop. Each size is 2^(1/4) times the size before it. If several shares have
+the same pool, it counts once, for the largest share.
+
+Pools are too small if they reject a request, or hold less than half of the blocks that are in use
+at once while nothing is evicted. There, the scheduler decides more than the policy.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +18,7 @@ from kvoxide.lab.replay.input import DEFAULT_POLICY, Groups
 from .playing import PlayedTraffic
 
 STEPS_PER_DOUBLING: Final = 4
+LEAST_ROOM: Final = 0.5  # of the most blocks that are in use while nothing is evicted
 _SPARE_BLOCKS: Final = 16
 _FULL_ATTENTION: Final = ("full_attention", "mla_attention")
 
@@ -54,11 +57,11 @@ def sizes_of(traffic: PlayedTraffic, groups: Groups) -> list[int]:
     block_size = max(group.block_size for group in groups.specs if group.kind in _FULL_ATTENTION)
     whole = traffic.unlimited(groups)
     most = whole.cached_blocks + whole.peak_used_blocks
-    size = -(-traffic.longest // block_size) + _SPARE_BLOCKS
-    sizes = [size]
+    first = -(-traffic.longest // block_size) + _SPARE_BLOCKS
+    sizes = [first]
     while sizes[-1] < most:
-        sizes.append(round(size * 2 ** (len(sizes) / STEPS_PER_DOUBLING)))
-    return sizes
+        sizes.append(round(first * 2 ** (len(sizes) / STEPS_PER_DOUBLING)))
+    return [size for size in sizes if size >= LEAST_ROOM * whole.peak_used_blocks]
 
 
 def first_place(holds: Callable[[int], bool], low: int, high: int) -> int:

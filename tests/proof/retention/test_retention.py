@@ -158,6 +158,7 @@ def test_a_pool_has_the_share_of_the_hits_for_which_it_was_chosen(tmp_path: Path
         ]
         assert share[0] >= pool.share
         assert share[1] < pool.share or pool.blocks == sizes[0]
+    assert 2 * sizes[0] >= whole.peak_used_blocks
 
 
 def test_the_first_place_is_found_with_few_looks() -> None:

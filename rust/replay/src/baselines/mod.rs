@@ -66,3 +66,30 @@ impl Baseline {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toy_pool::ToyPool;
+
+    #[test]
+    fn the_invariants_hold_under_random_prompts() {
+        for baseline in Baseline::ALL {
+            assert_eq!(Baseline::named(baseline.name()), Some(baseline));
+            let mut pool = ToyPool::new(40, baseline);
+            let mut random = 7_u64;
+            let mut draw = |most: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) % most
+            };
+            for _ in 0..400 {
+                let (prompt, length) = (1 + draw(8), 1 + draw(12));
+                let names: Vec<_> = (0..length).map(|block| 100 * prompt + block).collect();
+                pool.serve(draw(5), &names);
+            }
+            let names: Vec<_> =
+                (1..9).flat_map(|it| (0..12).map(move |at| 100 * it + at)).collect();
+            assert!((30..=40).contains(&pool.cached(&names).len()), "{}", baseline.name());
+        }
+    }
+}
