@@ -26,7 +26,8 @@ def main() -> int:
         arguments.policies, arguments.loops = sweep.POLICIES, [Loop.CLOSED.value]
     before = _read(arguments.before) if arguments.before else None
     started = time.monotonic()
-    cells = list(_cells(arguments))
+    judge = _judge(arguments)
+    cells = list(judge.cells(_traffics(arguments), arguments.jobs))
     if arguments.output:
         _write(arguments.output, cells)
     shown = [sweep.sweep_lines(cells)] if arguments.sweep else _verdict(cells)
@@ -34,15 +35,16 @@ def main() -> int:
         shown.append(comparison_lines(before, cells))
     for lines in shown:
         print("\n".join(lines) + "\n")
+    for failure in judge.failures:
+        print(f"failed: {failure}")
     if arguments.plot and cells:
         sweep.draw(cells, arguments.plot)
     print(f"{len(cells)} cells in {time.monotonic() - started:.0f} s")
     return 0 if cells else 1
 
 
-def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    halves = [half for half in Half if arguments.half in (half.value, "all")]
-    judge = Judge(
+def _judge(arguments: argparse.Namespace) -> Judge:
+    return Judge(
         known=KnownResults(arguments.known, forget=arguments.forget),
         presets=arguments.presets,
         policies=arguments.policies,
@@ -51,10 +53,12 @@ def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
         multiples=NEIGHBOURS if arguments.neighbours else (1.0,),
         sweeps=arguments.sweep,
     )
-    traffics = [Traffics(TraceFile(path), seed=1) for path in arguments.traces] or list(
-        chosen(halves, arguments.workloads, arguments.seeds)
-    )
-    return judge.cells(traffics, arguments.jobs)
+
+
+def _traffics(arguments: argparse.Namespace) -> list[Traffics]:
+    halves = [half for half in Half if arguments.half in (half.value, "all")]
+    traffics = [Traffics(TraceFile(path), seed=1) for path in arguments.traces]
+    return traffics or list(chosen(halves, arguments.workloads, arguments.seeds))
 
 
 def _verdict(cells: list[Cell]) -> list[Iterator[str]]:

@@ -1,9 +1,12 @@
 //! Plays requests with a toy eviction policy that orders one block at a time
-//! ([`EvictionPolicy`]). It shows that such a policy needs only the trait.
+//! ([`EvictionPolicy`]). It shows that such a policy needs only the trait. The simple policies of the
+//! replay are played, too.
 
 mod last_hit;
 #[path = "../traffic/mod.rs"]
 mod traffic;
+
+use std::sync::Arc;
 
 use kvoxide_core::pool::EvictionPolicy;
 use kvoxide_core::{
@@ -11,6 +14,7 @@ use kvoxide_core::{
     RequestId, RequestView, check,
 };
 use kvoxide_fuzzed::manager::Traffic;
+use kvoxide_replay::baselines::Baseline;
 use proptest::prelude::*;
 
 use last_hit::LastHit;
@@ -157,11 +161,15 @@ proptest! {
 
     #[test]
     fn every_invariant_holds_after_every_call(
+        policy in prop::option::of(prop::sample::select(&Baseline::ALL[..])),
         config in config(),
         calls in prop::collection::vec(call(), 1..120),
     ) {
         let mut manager = Manager::new(config).expect("a configuration that can work");
-        manager.pool_mut().evict_by(toy()).expect("a fresh pool");
+        let pool = manager.pool_mut();
+        let capacity = pool.num_blocks() - 1;
+        let simple = |simple: Baseline| simple.policy(capacity, Arc::default());
+        pool.evict_by(policy.map_or_else(toy, simple)).expect("a fresh pool");
         let mut traffic = Traffic::new(manager);
         calls.iter().for_each(|call| traffic.make(call));
         traffic.end();
