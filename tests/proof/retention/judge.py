@@ -70,9 +70,10 @@ class Judge:
         for preset in self.presets:
             groups = preset_groups(preset)
             for pool in self._pools(played, groups):
-                for loop in self.loops:
-                    cell = self._cell(traffic, played, preset, pool, loop)
-                    cells += [] if cell is None else [cell]
+                in_loops = [self._cell(traffic, played, preset, pool, loop) for loop in self.loops]
+                # Both loops have the same cells, so that their tables can be compared.
+                if None not in in_loops:
+                    cells += [cell for cell in in_loops if cell is not None]
         return cells
 
     def _pools(self, played: PlayedTraffic, groups: Groups) -> list[Pool]:
