@@ -26,8 +26,7 @@ def main() -> int:
         arguments.policies, arguments.loops = sweep.POLICIES, [Loop.CLOSED.value]
     before = _read(arguments.before) if arguments.before else None
     started = time.monotonic()
-    judge = _judge(arguments)
-    cells = list(judge.cells(_traffics(arguments), arguments.jobs))
+    cells = list(_judge(arguments).cells(_traffics(arguments), arguments.jobs))
     if arguments.output:
         _write(arguments.output, cells)
     shown = [sweep.sweep_lines(cells)] if arguments.sweep else _verdict(cells)
@@ -35,8 +34,6 @@ def main() -> int:
         shown.append(comparison_lines(before, cells))
     for lines in shown:
         print("\n".join(lines) + "\n")
-    for failure in judge.failures:
-        print(f"failed: {failure}")
     if arguments.plot and cells:
         sweep.draw(cells, arguments.plot)
     print(f"{len(cells)} cells in {time.monotonic() - started:.0f} s")

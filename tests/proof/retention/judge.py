@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from kvoxide import RequestError
 from kvoxide.lab.replay.input import CLAIRVOYANT, DEFAULT_POLICY, UNLIMITED, Groups, preset_groups
 from kvoxide.vllm.environment.settings import BASELINES
 
@@ -53,8 +52,6 @@ class Judge:
     loops: Sequence[Loop] = tuple(Loop)
     multiples: Sequence[float] = (1.0,)
     sweeps: bool = False
-    failures: list[str] = field(default_factory=list)
-    """Runs in which the manager refused a call. Their cells lack that policy."""
 
     def cells(self, traffics: Sequence[Traffics], jobs: int) -> Iterator[Cell]:
         """Yield the cells of all traffics, in order, as they are done."""
@@ -91,15 +88,9 @@ class Judge:
     ) -> Cell | None:
         """Return the cell, or None if the pool rejects a request under any policy."""
         groups = preset_groups(preset)
-        results: dict[str, Played] = {}
-        for policy in self.policies:
-            try:
-                results[policy] = played.run(groups, policy, pool.blocks, loop)
-            except RequestError as error:
-                where = f"{traffic.workload.name}, seed {traffic.seed}, {preset}"
-                self.failures.append(
-                    f"{where}, {pool.blocks:,} blocks, {loop.value}, {policy}: {error}"
-                )
+        results = {
+            policy: played.run(groups, policy, pool.blocks, loop) for policy in self.policies
+        }
         if any(result.rejected_requests for result in results.values()):
             return None
         shares = {policy: result.hit_share for policy, result in results.items()}

@@ -81,13 +81,9 @@ def policy_lines(cells: Sequence[Cell]) -> Iterator[str]:
     for loop in dict.fromkeys(cell.loop for cell in cells):
         of_loop = [cell for cell in cells if cell.loop == loop]
         for name, some in [("all", of_loop), *_by(of_loop, "pool"), *_by(of_loop, "kind")]:
-            values = " | ".join(_mean(some, policy) for policy in policies)
+            means = [fmean(cell.shares[policy] for cell in some) for policy in policies]
+            values = " | ".join(f"{mean:.1f}" for mean in means)
             yield f"| {loop}, {name} | {len(some)} | {values} |"
-
-
-def _mean(cells: Sequence[Cell], policy: str) -> str:
-    shares = [cell.shares[policy] for cell in cells if policy in cell.shares]
-    return f"{fmean(shares):.1f}" if shares else ""
 
 
 def latency_lines(cells: Sequence[Cell]) -> Iterator[str]:

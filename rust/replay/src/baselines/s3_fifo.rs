@@ -130,10 +130,12 @@ impl EvictionPolicy for S3Fifo {
 
     fn evict(&mut self, blocks: &Blocks) -> Option<BlockId> {
         // If all blocks of one queue are in use, the other queue gives way.
-        match self.lengths[0] * 10 >= self.capacity {
-            true => self.evict_small(blocks).or_else(|| self.evict_main()),
-            false => self.evict_main().or_else(|| self.evict_small(blocks)),
-        }
+        let from_main = match self.lengths[0] * 10 >= self.capacity {
+            true => None,
+            false => self.evict_main(),
+        };
+        // The small queue may have moved all of its free blocks to the main queue.
+        from_main.or_else(|| self.evict_small(blocks)).or_else(|| self.evict_main())
     }
 
     fn order(&self, _: &Blocks) -> Vec<BlockId> {
@@ -181,6 +183,14 @@ mod tests {
         pool.serve(1, &[15]);
         (30..60).for_each(|name| pool.serve(1, &[name]));
         assert_eq!(pool.cached(&[15]), [15]);
+    }
+
+    #[test]
+    fn blocks_that_all_move_to_the_main_queue_can_be_evicted() {
+        let mut pool = ToyPool::new(20, Baseline::S3Fifo);
+        (0..3).for_each(|_| pool.serve(1, &[1]));
+        pool.serve(2, &(10..30).collect::<Vec<_>>());
+        assert_eq!(pool.cached(&[1]), [0; 0], "the small queue was short, and the main one empty");
     }
 
     #[test]
