@@ -198,11 +198,12 @@ def test_a_recording_says_when_nothing_is_left_to_write(folder: Path) -> None:
     world = SchedulerWorld()
     world.add("a", prompt(1, 40), 50)
     world.step()
-    time.sleep(0.1)
-    assert ends(folder) == []
+    world.scheduler._kvoxide_recorder.flush()
+    # A slow machine can find nothing to write before the first request, too.
+    assert "end" not in all_lines(folder)[-1]
     assert "has no end" in " ".join(read_notes(folder))
     world.run()
-    wait_until(lambda: ends(folder) == ["idle"])
+    wait_until(lambda: all_lines(folder)[-1].get("end") == "idle")
     assert "has no end" not in " ".join(read_notes(folder))
     closed(world)
     assert ends(folder)[-1] == "closed"
