@@ -52,7 +52,8 @@ pub use manager::{
 };
 pub use outcomes::{Outcome, PromptOutcomes};
 pub use pool::{
-    BlockPool, Event, Observation, Part, Parts, RecycleOrder, RetentionPriority, StoredEvent,
+    BlockPool, Event, Observation, Part, Parts, RecycleOrder, RequestRetention, RetentionPriority,
+    SessionId, StoredEvent,
 };
 pub use request::{GroupBlocks, HashSource, HashWindow, RequestBlocks, RequestId, RequestView};
 pub use retention::{OlderRules, Policy, ProtectedShare, Retention};

@@ -1,8 +1,10 @@
 //! Handles the priorities that requests set for their blocks, and changes the retention interval.
 
+use std::sync::Arc;
+
 use super::Manager;
 use crate::error::Result;
-use crate::pool::RetentionPriority;
+use crate::pool::RequestRetention;
 use crate::retention::Policy;
 
 impl Manager {
@@ -15,20 +17,17 @@ impl Manager {
         Ok(())
     }
 
-    /// Makes a call for a request. The blocks that the call uses get the request's priority, if it
-    /// sets one. Every call for the request that allocates, caches or releases must be made with
-    /// this method.
-    pub fn with_priority<R>(
+    /// Makes a call for a request that asks for a retention, if it does. Every call for the request
+    /// that allocates, caches or releases must be made with this method.
+    pub fn with_retention<R>(
         &mut self,
-        priority: Option<&RetentionPriority>,
+        requested: Option<&Arc<RequestRetention>>,
         call: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        if priority.is_none() {
-            return call(self);
-        }
-        self.retention.set_requested_priority(&mut self.pool, priority.copied());
+        let Some(requested) = requested else { return call(self) };
+        self.retention.set_requested(&mut self.pool, Some(Arc::clone(requested)));
         let result = call(self);
-        self.retention.set_requested_priority(&mut self.pool, None);
+        self.retention.set_requested(&mut self.pool, None);
         result
     }
 

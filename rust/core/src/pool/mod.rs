@@ -38,6 +38,7 @@ pub use eviction::by_hand::ByHand;
 pub use eviction::policy::EvictionPolicy;
 pub use eviction::priority::{EffectivePriority, RetentionPriority};
 pub use eviction::queue::{QueueEnd, RecycleOrder};
+pub use eviction::request_retention::{RequestRetention, SessionId};
 pub use eviction::{EvictionHints, WithoutTail};
 pub use index::{AliasKeys, PrefixIndex, RemovalLog, ReuseGaps};
 pub(crate) use index::{LogPosition, PrefixCursor, TriePath};

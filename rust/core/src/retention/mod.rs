@@ -17,6 +17,8 @@
 
 mod default_reach;
 mod estimate;
+mod given_up;
+mod sessions;
 mod valuation;
 
 mod mask;
@@ -36,13 +38,16 @@ pub(crate) use rules::CacheRules;
 pub(crate) use shape::TailShape;
 pub(crate) use valuation::Admission;
 
+use std::sync::Arc;
+
 use default_reach::DefaultReach;
+use sessions::{SequenceEnd, Sessions};
 use shape::AllTails;
 use valuation::{SharedPrefix, Valuation};
 
 use crate::block::{BlockId, GroupId, NULL_BLOCK};
 use crate::error::{Error, Result};
-use crate::pool::{Adaptive, AdaptiveConfig, BlockPool, RetentionPriority};
+use crate::pool::{Adaptive, AdaptiveConfig, BlockPool, RequestRetention};
 use crate::request::{GroupBlocks, RequestBlocks, RequestView};
 
 /// The retention policy of a manager, with everything that it has learnt.
@@ -55,6 +60,7 @@ pub(crate) struct ActivePolicy {
     tails: AllTails,
     /// Determines the values of blocks under adaptive retention.
     valuation: Option<Valuation>,
+    sessions: Sessions,
     watches_windows: bool,
 }
 
@@ -71,7 +77,8 @@ impl ActivePolicy {
         let valuation = is_adaptive.then(|| Valuation::new(&before, rules.tail_alignment));
         let watches_windows = is_adaptive || policy.pin_min_drop_size.is_some();
         let tails = AllTails::of(&shapes);
-        Self { policy, rules, shapes, tails, valuation, watches_windows }
+        let sessions = Sessions::default();
+        Self { policy, rules, shapes, tails, valuation, sessions, watches_windows }
     }
 
     /// Returns the rules that decide which blocks are cached.
@@ -183,9 +190,86 @@ impl ActivePolicy {
             let reach = DefaultReach { tails, full, alignment, prefix: &prefix };
             held.groups[usize::from(full.group)].without_tail = reach.note(pool, admission);
         }
+        self.note_shared(pool, admission);
         let tails = held.tails.get_or_insert_default();
         tails.num_prompt_tokens = admission.request.num_prompt_tokens;
         tails.num_hit_tokens = admission.num_computed_tokens;
+    }
+}
+
+/// Handles sessions of requests.
+impl ActivePolicy {
+    /// Notes that several sessions share the prefix that a request hits, unless the request
+    /// continues its own session.
+    #[inline]
+    fn note_shared(&self, pool: &mut BlockPool, admission: &Admission<'_>) {
+        if admission.num_local_computed_tokens > 0 && self.watches_sessions(pool) {
+            self.note_shared_hit(pool, admission);
+        }
+    }
+
+    fn watches_sessions(&self, pool: &BlockPool) -> bool {
+        !self.sessions.are_none() || pool.adaptive().is_some_and(Adaptive::has_session)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_shared_hit(&self, pool: &mut BlockPool, admission: &Admission<'_>) {
+        let Some(whole) = given_up::whole_group(&self.shapes) else { return };
+        let Some(hit) = admission.hit.get(whole) else { return };
+        let session = pool.adaptive().and_then(Adaptive::requested).and_then(|it| it.session());
+        let reaches = |end| self.reaches(pool, admission, whole, end);
+        if !session.is_some_and(|session| self.sessions.continues(session, reaches))
+            && let Some((adaptive, _)) = pool.adaptive_mut()
+        {
+            adaptive.mark_shared(hit.ids());
+        }
+    }
+
+    /// Returns whether the prompt of a request begins with a sequence of this end.
+    fn reaches(
+        &self,
+        pool: &BlockPool,
+        admission: &Admission<'_>,
+        whole: usize,
+        end: SequenceEnd,
+    ) -> bool {
+        let last_block = (end.num_tokens() / self.shapes[whole].block_size).checked_sub(1);
+        let hit = admission.hit.get(whole).zip(last_block);
+        if let Some(block) = hit.and_then(|(hit, last_block)| hit.get(last_block)) {
+            return end.is_at(&pool.blocks().last_key(block).hash);
+        }
+        let last_hash = (end.num_tokens() / admission.hash_block_size).checked_sub(1);
+        let hash = last_hash.and_then(|last| admission.request.hashes.get_at(last));
+        hash.is_some_and(|hash| end.is_at(hash))
+    }
+
+    /// Gives up what a request asks for, and notes the end of its sequence.
+    fn note_session_end(&mut self, pool: &mut BlockPool, held: &RequestBlocks) {
+        let Some(requested) = pool.adaptive().and_then(Adaptive::requested) else { return };
+        if requested.gives_up_any() {
+            given_up::give_up(&self.shapes, pool, held, &requested);
+        }
+        let Some(session) = requested.session() else { return };
+        if requested.ends_session() {
+            return self.sessions.forget(session);
+        }
+        let Some(whole) = given_up::whole_group(&self.shapes) else { return };
+        let table = &held.groups[whole].blocks;
+        let size = self.shapes[whole].block_size;
+        let blocks = pool.blocks();
+        let Some(last) = table.iter_owned_rev().find(|&block| blocks.is_cached(block)) else {
+            return;
+        };
+        let end_of = |block| {
+            SequenceEnd::new(&blocks.last_key(block).hash, blocks.last_hash_num_tokens(block))
+        };
+        let extends = |end: SequenceEnd| {
+            let last_block = (end.num_tokens() / size).checked_sub(1);
+            let block = last_block.and_then(|last_block| table.get(last_block));
+            block.is_some_and(|block| end_of(block) == end)
+        };
+        self.sessions.note_end(session, end_of(last), extends);
     }
 }
 
@@ -254,10 +338,12 @@ impl ActivePolicy {
 
     /// Releases every block of a request that ends.
     pub(crate) fn release(&mut self, pool: &mut BlockPool, held: &RequestBlocks) {
-        let Some(valuation) = &mut self.valuation else {
+        if self.valuation.is_none() {
             held.groups.iter().for_each(|group| pool.release_table(group.blocks.ids()));
             return;
-        };
+        }
+        self.note_session_end(pool, held);
+        let Some(valuation) = &mut self.valuation else { return };
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
             let values = valuation.note_end(&self.shapes, adaptive, blocks, held);
             let alignment = self.rules.tail_alignment;
@@ -266,7 +352,8 @@ impl ActivePolicy {
     }
 
     /// Ends the protection of a request's tails. The caller releases the request's other blocks.
-    pub(crate) fn unprotect(&self, pool: &mut BlockPool, held: &RequestBlocks) {
+    pub(crate) fn unprotect(&mut self, pool: &mut BlockPool, held: &RequestBlocks) {
+        self.note_session_end(pool, held);
         if let Some((adaptive, blocks)) = pool.adaptive_mut() {
             valuation::unprotect_tails(adaptive, blocks, held);
         }
@@ -287,14 +374,14 @@ impl ActivePolicy {
         }
     }
 
-    /// Sets the priority of the request for which the next calls are made; `None` if it sets none.
-    pub(crate) fn set_requested_priority(
+    /// Sets what the request asks for that the next calls are made for.
+    pub(crate) fn set_requested(
         &self,
         pool: &mut BlockPool,
-        priority: Option<RetentionPriority>,
+        requested: Option<Arc<RequestRetention>>,
     ) {
         if let Some((adaptive, _)) = pool.adaptive_mut() {
-            adaptive.set_requested_priority(priority);
+            adaptive.set_requested(requested);
         }
     }
 

@@ -1,9 +1,11 @@
 //! Priorities: blocks of requests that set a retention priority other than the default.
 
+use std::sync::Arc;
+
 use kvoxide_core::pool::EffectivePriority;
 use kvoxide_core::{
-    BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, ProtectedShare, RetentionPriority,
-    check,
+    BlockId, Error, GroupSpec, Manager, ManagerConfig, Policy, ProtectedShare, RequestRetention,
+    RetentionPriority, check,
 };
 
 use crate::small::{Request, admit, config, held, look_up, made, num_protected_tails, step};
@@ -18,12 +20,12 @@ fn full(num_blocks: usize, share: f64) -> Manager {
     adaptive(num_blocks, &[GroupSpec::full(4)], share)
 }
 
-fn claim(priority: i64) -> RetentionPriority {
-    RetentionPriority::new(priority, None).expect("a priority")
+fn claim(priority: i64) -> Arc<RequestRetention> {
+    Arc::new(RetentionPriority::new(priority, None).expect("a priority").into())
 }
 
-fn for_seconds(priority: i64, seconds: f64) -> RetentionPriority {
-    RetentionPriority::new(priority, Some(seconds)).expect("a priority and a time")
+fn for_seconds(priority: i64, seconds: f64) -> Arc<RequestRetention> {
+    Arc::new(RetentionPriority::new(priority, Some(seconds)).expect("a priority and a time").into())
 }
 
 /// Serves a request from look-up to release. Returns the tokens that were hit.
@@ -31,12 +33,12 @@ fn serve(
     manager: &mut Manager,
     id: u64,
     tokens: impl IntoIterator<Item = u64>,
-    claim: Option<RetentionPriority>,
+    claim: Option<Arc<RequestRetention>>,
 ) -> usize {
     let mut request = Request::new(manager, id, tokens);
     let claim = claim.as_ref();
-    let num_hit = manager.with_priority(claim, |manager| admit(manager, &mut request));
-    manager.with_priority(claim, |manager| manager.free(id)).expect("a request that runs");
+    let num_hit = manager.with_retention(claim, |manager| admit(manager, &mut request));
+    manager.with_retention(claim, |manager| manager.free(id)).expect("a request that runs");
     assert_eq!(check(manager), Ok(()));
     num_hit
 }
@@ -145,9 +147,9 @@ fn the_time_to_live_counts_from_the_last_use_with_the_priority() {
     let mut manager = full(41, 0.25);
     let claim = Some(for_seconds(80, 2.0));
     let mut request = Request::new(&manager, 1, own(1, 4));
-    manager.with_priority(claim.as_ref(), |manager| admit(manager, &mut request));
+    manager.with_retention(claim.as_ref(), |manager| admit(manager, &mut request));
     manager.set_now(5_000); // longer than the time to live
-    manager.with_priority(claim.as_ref(), |manager| manager.free(1)).expect("a request that runs");
+    manager.with_retention(claim.as_ref(), |manager| manager.free(1)).expect("a request that runs");
     assert_eq!(num_high_priority(&manager), 4);
     manager.set_now(6_000);
     serve(&mut manager, 2, own(1, 4), None);
@@ -184,7 +186,7 @@ fn an_ended_priority_does_not_count() {
     admit(&mut manager, &mut request); // in use while the time ends
     manager.set_now(2_000);
     let mut other = Request::new(&manager, 3, own(1, 4).chain([7]));
-    manager.with_priority(Some(&claim(60)), |manager| admit(manager, &mut other));
+    manager.with_retention(Some(&claim(60)), |manager| admit(manager, &mut other));
     [2, 3].into_iter().for_each(|id| manager.free(id).expect("a request that runs"));
     let own = priority_of(&manager, 1).expect("a priority");
     assert_eq!((own.priority, num_high_priority(&manager)), (60, 4));
@@ -204,7 +206,7 @@ fn window_tails_have_the_priority_of_their_prefix() {
     let groups = [GroupSpec::full(4), GroupSpec::sliding_window(4, 8)];
     let mut manager = adaptive(400, &groups, 0.5);
     let mut request = Request::new(&manager, 1, own(1, 30).chain([7]));
-    manager.with_priority(Some(&claim(80)), |manager| {
+    manager.with_retention(Some(&claim(80)), |manager| {
         step(manager, &mut request, 64);
         step(manager, &mut request, 57);
         manager.free(1).expect("a request that runs");
@@ -220,7 +222,7 @@ fn tails_of_low_priority_are_not_protected() {
     let num_protected_with = |priority| {
         let mut manager = adaptive(400, &groups, 0.5);
         let mut request = Request::new(&manager, 1, own(1, 30));
-        manager.with_priority(Some(&claim(priority)), |manager| {
+        manager.with_retention(Some(&claim(priority)), |manager| {
             step(manager, &mut request, 80);
             step(manager, &mut request, 40);
         });
@@ -248,7 +250,7 @@ fn evicted_blocks_leave_the_list_of_their_priority() {
 fn popped_blocks_keep_their_priority() {
     let mut manager = full(41, 1.0);
     let mut request = Request::new(&manager, 1, own(1, 4));
-    let blocks = manager.with_priority(Some(&claim(80)), |manager| {
+    let blocks = manager.with_retention(Some(&claim(80)), |manager| {
         admit(manager, &mut request);
         manager.pop_blocks_for_free(1).expect("a request that runs")
     });
@@ -260,7 +262,7 @@ fn popped_blocks_keep_their_priority() {
 fn blocks_in_use_are_never_taken_whatever_their_priority() {
     let mut manager = full(21, 0.5);
     let mut running = Request::new(&manager, 1, own(1, 8));
-    manager.with_priority(Some(&claim(0)), |manager| admit(manager, &mut running));
+    manager.with_retention(Some(&claim(0)), |manager| admit(manager, &mut running));
     let blocks = held(&manager, 1);
     (10..40).for_each(|other| _ = serve(&mut manager, other, own(other, 6), Some(claim(100))));
     assert_eq!(held(&manager, 1), blocks);
@@ -268,7 +270,7 @@ fn blocks_in_use_are_never_taken_whatever_their_priority() {
 
 /// Returns the hits of requests without priorities, while another client sets a priority for every
 /// request.
-fn hits_beside(num_blocks: usize, claimed: Option<RetentionPriority>) -> usize {
+fn hits_beside(num_blocks: usize, claimed: Option<Arc<RequestRetention>>) -> usize {
     let mut manager = adaptive(num_blocks, &[GroupSpec::full(4)], 0.25);
     let mut random = 9_u64;
     let mut draw = |n: u64| {
@@ -282,7 +284,7 @@ fn hits_beside(num_blocks: usize, claimed: Option<RetentionPriority>) -> usize {
                 serve(&mut manager, id, own(prompt, 20).chain([7]), None)
             }
             _ => {
-                serve(&mut manager, id, own(1_000 + draw(500), 20).chain([7]), claimed);
+                serve(&mut manager, id, own(1_000 + draw(500), 20).chain([7]), claimed.clone());
                 0
             }
         })

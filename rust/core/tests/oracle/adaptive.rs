@@ -46,6 +46,8 @@ mod releases;
 pub mod requests;
 /// Scores by frequency class and age.
 mod scoring;
+/// The sessions of requests, and the blocks that requests give up.
+mod sessions;
 /// Selects the current scoring function.
 mod shadow;
 /// The values of tails by their position.

@@ -2,14 +2,16 @@
 
 mod steps;
 
-use std::sync::LazyLock;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
 
 use kvoxide_core::pool::{
     AdaptiveConfig, BlockClass, Blocks, EffectivePriority, EvictionHints, FullBlocks, KeyLayout,
     NO_SEGMENT, PrefixIndex, ValueLevel, WithoutTail,
 };
 use kvoxide_core::{
-    BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder, RetentionPriority,
+    BlockHash, BlockId, BlockPool, CacheKey, NULL_BLOCK, RecycleOrder, RequestRetention,
+    RetentionPriority,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -17,7 +19,7 @@ use proptest::sample::Index;
 use crate::Part;
 use crate::adaptive::Adaptive;
 use crate::adaptive::calls::Cached;
-use crate::adaptive::priority::{DEFAULT, ReadContext};
+use crate::adaptive::priority::{Asked, Retention};
 use crate::adaptive::value::Value;
 use crate::pool::Pool;
 use steps::{Release, Step, Tails, step};
@@ -91,10 +93,12 @@ impl World {
             Step::MoveKeys { from, to } => self.move_keys(from, to),
             Step::Evict { holding, part } => self.evict(holding, part),
             Step::Reset => assert_eq!(self.engine.reset(), self.model.reset()),
-            Step::Ask { priority, half_seconds } => self.ask(priority, half_seconds),
+            Step::Ask { priority, half_seconds, ref tokens } => {
+                self.ask(priority, half_seconds, tokens);
+            }
             Step::AskNothing => {
-                self.adaptive().0.set_requested_priority(None);
-                self.model.priorities.asked = None;
+                self.adaptive().0.set_requested(None);
+                self.model.priorities.asked = Retention::default();
             }
             Step::Wait { half_seconds } => {
                 let now = self.model.priorities.now + 500 * half_seconds;
@@ -283,7 +287,7 @@ impl World {
         let Some(block) = self.block_in_use(holding, at) else { return };
         let key = CacheKey { hash: HASHES[n], group };
         self.engine.insert_key(block, key, BLOCK_SIZE);
-        self.model.add_key(block, key);
+        self.model.add_key(block, key, BLOCK_SIZE);
     }
 
     fn move_keys(&mut self, from: (Index, Index), to: (Index, Index)) {
@@ -302,13 +306,14 @@ impl World {
         self.model.evict(&blocks);
     }
 
-    fn ask(&mut self, priority: u8, half_seconds: u64) {
+    fn ask(&mut self, priority: u8, half_seconds: u64, tokens: &Range<usize>) {
         let seconds = (half_seconds > 0).then_some(half_seconds as f64 / 2.0);
         let requested = RetentionPriority::new(i64::from(priority), seconds).expect("a priority");
-        self.adaptive().0.set_requested_priority(Some(requested));
+        let requested = RequestRetention::default().with_priority(tokens.clone(), requested);
+        self.adaptive().0.set_requested(Some(Arc::new(requested)));
         let time_to_live = (half_seconds > 0).then_some(500 * half_seconds);
-        let asked = ReadContext { priority, time_to_live };
-        self.model.priorities.asked = Some(asked).filter(|asked| asked.priority != DEFAULT);
+        let asked = Asked { tokens: tokens.clone(), priority, time_to_live };
+        self.model.priorities.asked = Retention { priorities: vec![asked], ..Retention::default() };
     }
 
     fn adaptive(&mut self) -> (&mut kvoxide_core::pool::Adaptive, &mut Blocks) {

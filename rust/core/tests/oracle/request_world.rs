@@ -1,16 +1,19 @@
 //! Random requests of a manager with adaptive retention, compared with [`Model`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use kvoxide_core::{
     AllocateArgs, BlockHash, BlockId, GroupBlocks, GroupSpec, Manager, ManagerConfig, NULL_BLOCK,
-    Policy, RecycleOrder, RequestView, RetentionPriority, check, pool::BlockClass,
+    Policy, RecycleOrder, RequestRetention, RequestView, RetentionPriority, check,
+    pool::BlockClass,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::adaptive::Adaptive;
-use crate::adaptive::priority::ReadContext;
+use crate::adaptive::priority::{Asked, Retention};
 use crate::adaptive::requests::{Group, Manager as Model, Step as ModelStep};
 use crate::adaptive_world::compare;
 use crate::pool::Pool;
@@ -29,7 +32,7 @@ enum Step {
         parts_at: usize,
         num_tokens: usize,
         chunk: usize,
-        asked: Option<(u8, u64)>,
+        asked: AskedFor,
     },
     /// Serves requests one after the other. Each diverges from the previous one the same number of
     /// tokens before the end of that one.
@@ -46,11 +49,13 @@ enum Step {
         num_more: usize,
         num_requests: usize,
     },
-    /// Starts a request that continues an earlier one, including its answer.
+    /// Starts a request that continues an earlier one, including its answer. It asks for the same,
+    /// or for something else.
     Continue {
         ended: Index,
         num_tokens: usize,
         chunk: usize,
+        asked: Option<AskedFor>,
     },
     /// Lets a running request compute more of its prompt, or generate tokens.
     Go {
@@ -69,15 +74,74 @@ enum Step {
     },
 }
 
+/// What a request asks for.
+#[derive(Clone, Debug, Default)]
+struct AskedFor {
+    /// The priority for some tokens, and the time to live in half seconds; 0 for no limit.
+    priorities: Vec<(Range<usize>, u8, u64)>,
+    given_up: Option<Range<usize>>,
+    session: Option<u64>,
+    ends_session: bool,
+}
+
+fn asked_for() -> impl Strategy<Value = AskedFor> {
+    let tokens = || {
+        let some = (0..1000_usize, 0..1000_usize).prop_map(|(start, len)| start..start + len);
+        prop_oneof![Just(0..usize::MAX), some]
+    };
+    let priority = prop_oneof![Just(0_u8), Just(30), Just(50), Just(80)];
+    let priorities = prop::collection::vec((tokens(), priority, 0..8_u64), 1..3);
+    let priorities = prop::option::weighted(0.2, priorities);
+    let session = prop::option::weighted(0.5, 0..4_u64);
+    (priorities, prop::option::weighted(0.1, tokens()), session, prop::bool::weighted(0.3))
+        .prop_map(|(priorities, given_up, session, ends_session)| AskedFor {
+            priorities: priorities.unwrap_or_default(),
+            given_up,
+            session,
+            ends_session: ends_session && session.is_some(),
+        })
+}
+
+impl AskedFor {
+    fn of_engine(&self) -> Arc<RequestRetention> {
+        let mut asked = RequestRetention::default();
+        for &(ref tokens, priority, half_seconds) in &self.priorities {
+            let seconds = (half_seconds > 0).then_some(half_seconds as f64 / 2.0);
+            let priority = RetentionPriority::new(i64::from(priority), seconds);
+            asked = asked.with_priority(tokens.clone(), priority.expect("a priority"));
+        }
+        if let Some(tokens) = &self.given_up {
+            asked = asked.giving_up(tokens.clone());
+        }
+        if let Some(session) = self.session {
+            asked = asked.in_session(session);
+        }
+        if self.ends_session { asked.ending_session().into() } else { asked.into() }
+    }
+
+    fn of_model(&self) -> Retention {
+        let asked = |&(ref tokens, priority, half_seconds): &(Range<usize>, u8, u64)| Asked {
+            tokens: tokens.clone(),
+            priority,
+            time_to_live: (half_seconds > 0).then_some(500 * half_seconds),
+        };
+        let whole = self.ends_session.then_some(0..usize::MAX);
+        Retention {
+            session: self.session,
+            ends_session: self.ends_session,
+            priorities: self.priorities.iter().map(asked).collect(),
+            given_up: self.given_up.iter().cloned().chain(whole).collect(),
+        }
+    }
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let parts_at = prop_oneof![Just(0_usize), (0..20_usize).prop_map(|i| i * 64), 0..1500_usize];
     let num_tokens = prop_oneof![1..300_usize, 300..1500_usize];
     let chunk = prop_oneof![1..200_usize, Just(512_usize), Just(2000_usize)];
-    let priority = prop_oneof![Just(0_u8), Just(30), Just(50), Just(80)];
-    let asked = prop::option::weighted(0.2, (priority, 0..8_u64));
     let request = any::<Index>;
     prop_oneof![
-        5 => (0..3_u64, parts_at, num_tokens, chunk, asked).prop_map(
+        5 => (0..3_u64, parts_at, num_tokens, chunk, asked_for()).prop_map(
             |(family, parts_at, num_tokens, chunk, asked)| Step::Begin {
                 family, parts_at, num_tokens, chunk, asked
             }
@@ -91,8 +155,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (10..30_u64, prop_oneof![1..20_usize, 30..300_usize], 2..20_usize).prop_map(
             |(family, num_more, num_requests)| Step::Grow { family, num_more, num_requests }
         ),
-        3 => (request(), 1..200_usize, Just(4000_usize)).prop_map(
-            |(ended, num_tokens, chunk)| Step::Continue { ended, num_tokens, chunk }
+        3 => (request(), 1..200_usize, prop::option::weighted(0.3, asked_for())).prop_map(
+            |(ended, num_tokens, asked)| Step::Continue { ended, num_tokens, chunk: 4000, asked }
         ),
         6 => (request(), prop_oneof![1..40_usize, 100..700_usize]).prop_map(
             |(request, num_tokens)| Step::Go { request, num_tokens }
@@ -125,7 +189,7 @@ struct Request {
     num_tokens: usize,
     num_computed: usize,
     shared_prefix_boundary: usize,
-    asked: Option<(u8, u64)>,
+    asked: AskedFor,
     /// The seed of the tokens after the part that the request shares with its family.
     own: u64,
 }
@@ -151,26 +215,14 @@ impl Request {
             ..RequestView::new(id, &self.hashes[..], self.num_tokens)
         }
     }
-
-    fn claim(&self) -> Option<RetentionPriority> {
-        let (priority, half_seconds) = self.asked?;
-        let seconds = (half_seconds > 0).then_some(half_seconds as f64 / 2.0);
-        Some(RetentionPriority::new(i64::from(priority), seconds).expect("a claim"))
-    }
-
-    fn asked(&self) -> Option<ReadContext> {
-        let (priority, half_seconds) = self.asked?;
-        let time_to_live = (half_seconds > 0).then_some(500 * half_seconds);
-        Some(ReadContext { priority, time_to_live }).filter(|asked| asked.priority != 50)
-    }
 }
 
 struct World {
     engine: Manager,
     model: Model,
     running: BTreeMap<u64, Request>,
-    /// The hashes of requests that ended.
-    ended: Vec<Vec<BlockHash>>,
+    /// The hashes of requests that ended, and what they asked for.
+    ended: Vec<(Vec<BlockHash>, AskedFor)>,
     num_begun: u64,
 }
 
@@ -207,14 +259,14 @@ impl World {
 
     fn play(&mut self, step: &Step) {
         match *step {
-            Step::Begin { family, parts_at, num_tokens, chunk, asked } => {
-                let request = self.request(family, parts_at, num_tokens, asked);
+            Step::Begin { family, parts_at, num_tokens, chunk, ref asked } => {
+                let request = self.request(family, parts_at, num_tokens, asked.clone());
                 self.begin(request, chunk);
             }
             Step::Follow { family, num_tokens, num_before, num_requests } => {
                 for _ in 0..num_requests {
                     let parts_at = num_tokens.saturating_sub(num_before);
-                    let request = self.request(family, parts_at, num_tokens, None);
+                    let request = self.request(family, parts_at, num_tokens, AskedFor::default());
                     if self.begin(request, num_tokens) {
                         self.end_request(self.num_begun);
                     }
@@ -222,7 +274,7 @@ impl World {
             }
             Step::Grow { family, num_more, num_requests } => {
                 for num_tokens in (1..=num_requests).map(|i| 100 + i * num_more) {
-                    let request = self.request(family, num_tokens, num_tokens, None);
+                    let request = self.request(family, num_tokens, num_tokens, AskedFor::default());
                     if num_tokens < MAX_MODEL_LEN && self.begin(request, num_tokens) {
                         let id = self.num_begun;
                         let mut request = self.running.remove(&id).expect("a request that runs");
@@ -232,14 +284,15 @@ impl World {
                     }
                 }
             }
-            Step::Continue { ended, num_tokens, chunk } => {
+            Step::Continue { ended, num_tokens, chunk, ref asked } => {
                 if self.ended.is_empty() {
                     return;
                 }
-                let hashes = self.ended[ended.index(self.ended.len())].clone();
+                let (hashes, same) = self.ended[ended.index(self.ended.len())].clone();
+                let asked = asked.clone().unwrap_or(same);
                 let num_known = hashes.len() * HASH_BLOCK_SIZE;
                 if num_known + num_tokens <= MAX_MODEL_LEN {
-                    let mut request = self.request(0, 0, 0, None);
+                    let mut request = self.request(0, 0, 0, asked);
                     (request.hashes, request.num_tokens) = (hashes, num_known);
                     let own = request.own;
                     request.grow(num_tokens, |_| own);
@@ -276,7 +329,7 @@ impl World {
         family: u64,
         parts_at: usize,
         num_tokens: usize,
-        asked: Option<(u8, u64)>,
+        asked: AskedFor,
     ) -> Request {
         self.num_begun += 1;
         let own = 1000 + self.num_begun;
@@ -341,9 +394,9 @@ impl World {
             new_computed_blocks: hit.map_or(&[], |(_, blocks)| blocks),
             ..AllocateArgs::default()
         };
-        let (view, claim) = (request.view(id), request.claim());
+        let (view, asked) = (request.view(id), request.asked.of_engine());
         let allocated =
-            self.engine.with_priority(claim.as_ref(), |engine| engine.allocate_slots(&view, &args));
+            self.engine.with_retention(Some(&asked), |engine| engine.allocate_slots(&view, &args));
         let hit: Option<Vec<Vec<BlockId>>> =
             hit.map(|(_, groups)| groups.iter().map(|group| group.iter().collect()).collect());
         let step = ModelStep {
@@ -356,7 +409,7 @@ impl World {
             shared_prefix_boundary: request.shared_prefix_boundary,
         };
         let new = allocated.expect("a valid call");
-        self.model.asking(request.asked(), |model| match &new {
+        self.model.asking(&request.asked.of_model(), |model| match &new {
             Some(new) => assert_eq!(*new, model.allocate(&step)),
             None => model.leave_behind(id, step.num_computed),
         });
@@ -368,20 +421,24 @@ impl World {
 
     fn end_request(&mut self, id: u64) {
         let request = self.running.remove(&id).expect("a request that runs");
-        let freed = self.engine.with_priority(request.claim().as_ref(), |engine| engine.free(id));
+        let asked = request.asked.of_engine();
+        let freed = self.engine.with_retention(Some(&asked), |engine| engine.free(id));
         freed.expect("a request that runs");
-        self.model.asking(request.asked(), |model| model.free(id));
-        self.ended.push(request.hashes);
+        self.model.asking(&request.asked.of_model(), |model| model.free(id));
+        self.ended.push((request.hashes, request.asked));
     }
 
     fn forget(&mut self, which: Index) {
         if let Some((id, request)) = self.remove(which) {
             let mut blocks = self
                 .engine
-                .with_priority(request.claim().as_ref(), |engine| engine.pop_blocks_for_free(id))
+                .with_retention(Some(&request.asked.of_engine()), |engine| {
+                    engine.pop_blocks_for_free(id)
+                })
                 .expect("a request");
             blocks.retain(|&block| block != NULL_BLOCK);
-            assert_eq!(blocks, self.model.asking(request.asked(), |model| model.forget(id)));
+            let asked = request.asked.of_model();
+            assert_eq!(blocks, self.model.asking(&asked, |model| model.forget(id)));
             blocks.reverse();
             self.engine.release_blocks(&blocks).expect("blocks in use");
             self.model.policy.release(&blocks);

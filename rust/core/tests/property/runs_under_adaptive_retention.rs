@@ -1,8 +1,12 @@
 //! Runs of blocks under adaptive retention. They are compared with a pool that gets the same blocks
 //! in parts that are too small for runs.
 
+use std::sync::Arc;
+
 use kvoxide_core::pool::{Adaptive, AdaptiveConfig, BlockClass, Blocks, SampleCounts, ValueLevel};
-use kvoxide_core::{BlockHash, BlockId, BlockPool, CacheKey, RecycleOrder, RetentionPriority};
+use kvoxide_core::{
+    BlockHash, BlockId, BlockPool, CacheKey, RecycleOrder, RequestRetention, RetentionPriority,
+};
 use proptest::prelude::*;
 
 const NUM_BLOCKS: usize = 900;
@@ -75,9 +79,12 @@ impl World {
             }
             Step::Claim { list, priority } => {
                 let requested = RetentionPriority::new(priority, None).expect("a priority");
-                self.each_pool(|pool| adaptive(pool).0.set_requested_priority(Some(requested)));
+                let requested = Arc::new(RequestRetention::from(requested));
+                self.each_pool(|pool| {
+                    adaptive(pool).0.set_requested(Some(Arc::clone(&requested)));
+                });
                 self.touch(self.lists.get(list).cloned().unwrap_or_default());
-                self.each_pool(|pool| adaptive(pool).0.set_requested_priority(None));
+                self.each_pool(|pool| adaptive(pool).0.set_requested(None));
             }
         }
         self.compare();

@@ -1,6 +1,8 @@
 //! Requests of the traffic: their counts, tokens and hashes.
 
-use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestView, RetentionPriority};
+use std::sync::Arc;
+
+use kvoxide_core::{BlockHash, HashWindow, RequestId, RequestRetention, RequestView};
 
 /// The longest request, in tokens.
 const MAX_TOKENS: usize = 900;
@@ -25,8 +27,8 @@ pub struct Request {
     pub boundary: usize,
     /// Whether the request waits to be admitted.
     pub is_waiting: bool,
-    /// The request's priority.
-    pub priority: Option<RetentionPriority>,
+    /// What the request asks for its blocks.
+    pub retention: Option<Arc<RequestRetention>>,
 }
 
 impl Request {
@@ -45,7 +47,7 @@ impl Request {
             num_in_flight_tokens: 0,
             boundary: 0,
             is_waiting: true,
-            priority: None,
+            retention: None,
         };
         request.hash(hash_block_size);
         request

@@ -1,5 +1,7 @@
 //! Makes a scheduler's calls of a manager, and checks the manager's state after each call.
 
+use std::sync::Arc;
+
 use kvoxide_core::{
     AllocateArgs, BlockId, Manager, PrefixHit, Result, RetentionPriority, SlotDemand, check, digest,
 };
@@ -157,9 +159,9 @@ impl Traffic {
             has_scheduled_reqs: true,
             ..AllocateArgs::default()
         };
-        let priority = request.priority;
+        let retention = request.retention.clone();
         let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
-        if self.manager.with_priority(priority.as_ref(), allocate)?.is_some() {
+        if self.manager.with_retention(retention.as_ref(), allocate)?.is_some() {
             request.num_computed_tokens += hit.length + num_new_tokens;
             request.is_waiting = false;
         }
@@ -271,9 +273,9 @@ impl Traffic {
             has_scheduled_reqs,
             skip_zeroing_group_ids: &skip_zeroing_group_ids,
         };
-        let priority = request.priority;
+        let retention = request.retention.clone();
         let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
-        self.manager.with_priority(priority.as_ref(), allocate).map(|_| ())
+        self.manager.with_retention(retention.as_ref(), allocate).map(|_| ())
     }
 
     fn demand(
@@ -304,20 +306,20 @@ impl Traffic {
         let computed = self.computed_tokens(i, computed);
         let request = &self.requests[i];
         let cache = |manager: &mut Manager| manager.cache_blocks(&request.view(), computed);
-        self.manager.with_priority(request.priority.as_ref(), cache)
+        self.manager.with_retention(request.retention.as_ref(), cache)
     }
 
     fn free(&mut self, i: usize) -> Result<()> {
-        let Request { id, priority, .. } = self.requests[i];
-        self.manager.with_priority(priority.as_ref(), |manager| manager.free(id))?;
+        let Request { id, ref retention, .. } = self.requests[i];
+        self.manager.with_retention(retention.as_ref(), |manager| manager.free(id))?;
         self.preempt(i);
         Ok(())
     }
 
     fn pop(&mut self, i: usize) -> Result<()> {
-        let Request { id, priority, .. } = self.requests[i];
+        let Request { id, ref retention, .. } = self.requests[i];
         let pop = |manager: &mut Manager| manager.pop_blocks_for_free(id);
-        let blocks = self.manager.with_priority(priority.as_ref(), pop)?;
+        let blocks = self.manager.with_retention(retention.as_ref(), pop)?;
         self.kept.extend(blocks.into_iter().filter(|&block| block != 0));
         self.preempt(i);
         Ok(())
@@ -362,16 +364,16 @@ impl Traffic {
 
     fn skip(&mut self, i: usize, computed: Amount) -> Result<()> {
         let computed = self.computed_tokens(i, computed);
-        let Request { id, num_prompt_tokens, priority, .. } = self.requests[i];
-        self.manager.with_priority(priority.as_ref(), |manager| {
+        let Request { id, num_prompt_tokens, ref retention, .. } = self.requests[i];
+        self.manager.with_retention(retention.as_ref(), |manager| {
             manager.remove_skipped_blocks(id, computed, Some(num_prompt_tokens))
         })
     }
 
     fn set_priority(&mut self, i: usize, priority: u8, tenths: u8) -> Result<()> {
         let seconds = Some(f64::from(tenths) / 10.0).filter(|&seconds| seconds > 0.0);
-        self.requests[i].priority =
-            Some(RetentionPriority::new(i64::from(priority % 102), seconds)?);
+        let priority = RetentionPriority::new(i64::from(priority % 102), seconds)?;
+        self.requests[i].retention = Some(Arc::new(priority.into()));
         Ok(())
     }
 

@@ -1,12 +1,13 @@
 //! The state of the standalone manager: the core, and data that only Python uses.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::request::RequestBlocks;
-use kvoxide_core::{Error, Manager, RequestId, RetentionPriority};
+use kvoxide_core::{Error, Manager, RequestId, RequestRetention};
 
 use super::clock::Clock;
 use super::events::PendingEvent;
@@ -28,7 +29,7 @@ pub(crate) struct State {
     pub(super) num_hash_lookahead_tokens: usize,
     pub(super) events: Vec<PendingEvent>,
     /// The retention that requests with blocks asked for.
-    pub(super) priorities: HashMap<RequestId, RetentionPriority>,
+    pub(super) retentions: HashMap<RequestId, Arc<RequestRetention>>,
     pub(super) clock: Clock,
     /// The outcomes of the latest prompts.
     pub(super) outcomes: OutcomeLog,
@@ -104,18 +105,18 @@ impl State {
         request: Option<&PyRequest>,
         call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
     ) -> PyResult<T> {
-        let priority = self.priorities.get(&id).copied();
-        self.update_time(py, priority)?;
-        self.change(py, request, |core| core.with_priority(priority.as_ref(), call))
+        let retention = self.retentions.get(&id).cloned();
+        self.update_time(py, retention.as_deref())?;
+        self.change(py, request, |core| core.with_retention(retention.as_ref(), call))
     }
 
     /// Passes the time to the core if some block has a time to live.
     pub(super) fn update_time(
         &mut self,
         py: Python<'_>,
-        priority: Option<RetentionPriority>,
+        retention: Option<&RequestRetention>,
     ) -> PyResult<()> {
-        if self.core.has_times_to_live() || priority.is_some_and(RetentionPriority::has_end) {
+        if self.core.has_times_to_live() || retention.is_some_and(RequestRetention::has_end) {
             self.core.set_now(self.clock.now(py)?);
         }
         Ok(())

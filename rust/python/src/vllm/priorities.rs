@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
-use kvoxide_core::{Manager, Retention, RetentionPriority};
+use kvoxide_core::{Manager, RequestRetention, Retention, RetentionPriority};
 
 use super::errors::IntoVllmResult;
 
@@ -97,8 +97,8 @@ impl PriorityReader {
 
     /// Passes the time to the core if some block has a time to live.
     #[inline]
-    pub(super) fn update_time(&self, core: &mut Manager, priority: Option<RetentionPriority>) {
-        if core.has_times_to_live() || priority.is_some_and(RetentionPriority::has_end) {
+    pub(super) fn update_time(&self, core: &mut Manager, retention: Option<&RequestRetention>) {
+        if core.has_times_to_live() || retention.is_some_and(RequestRetention::has_end) {
             core.set_now(self.start.elapsed().as_millis() as u64);
         }
     }

@@ -2,13 +2,15 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
+use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
 
 use kvoxide_core::{
-    BlockHash, Error, HashSource, HashWindow, RequestId, RequestView, Result, RetentionPriority,
+    BlockHash, Error, HashSource, HashWindow, RequestId, RequestRetention, RequestView, Result,
+    RetentionPriority,
 };
 
 use super::attributes::Reader;
@@ -20,7 +22,7 @@ use crate::ffi::{ComputedChain, block_hash, hash_error};
 pub(super) struct RequestCache {
     pub(super) id: RequestId,
     /// The retention that the request asks for.
-    pub(super) priority: Option<RetentionPriority>,
+    pub(super) retention: Option<Arc<RequestRetention>>,
     /// The position of the first copied hash.
     start: usize,
     hashes: Vec<BlockHash>,
@@ -33,7 +35,8 @@ pub(super) struct RequestCache {
 impl RequestCache {
     /// Returns a request without copied hashes.
     pub(super) fn new(id: RequestId, priority: Option<RetentionPriority>) -> Self {
-        Self { id, priority, ..Self::default() }
+        let retention = priority.map(|priority| Arc::new(priority.into()));
+        Self { id, retention, ..Self::default() }
     }
 
     /// Drops the copied hashes, so that the next call copies the hashes again.

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, RetentionPriority};
+use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, RequestRetention};
 
 use super::attributes::{Reader, Requests};
 use super::errors::IntoVllmResult;
@@ -204,15 +204,15 @@ impl VllmState {
             self.next_id += 1;
             RequestCache::new(self.next_id, self.priorities.read(request.request))
         });
-        self.priorities.update_time(&mut self.core, known.priority);
+        self.priorities.update_time(&mut self.core, known.retention.as_deref());
         check_written_table(&mut self.core, known.id)?;
         if let Some(synced) = &mut self.synced {
             synced.note(name, known.id);
         }
         let mut hash_len = self.hash_len;
-        let priority = known.priority;
+        let retention = known.retention.clone();
         let result =
-            self.core.with_priority(priority.as_ref(), |core| call(core, known, &mut hash_len));
+            self.core.with_retention(retention.as_ref(), |core| call(core, known, &mut hash_len));
         match result {
             Ok(_) => self.hash_len = hash_len,
             Err(_) if self.next_id == last_id => known.forget_hashes(),
@@ -269,27 +269,27 @@ impl VllmState {
 
     /// Forgets the name of a request. Returns its number, if it has blocks.
     pub(super) fn forget(&mut self, request_id: &str) -> Option<RequestId> {
-        self.forget_with_priority(request_id).map(|(id, _)| id)
+        self.forget_with_retention(request_id).map(|(id, _)| id)
     }
 
     /// Forgets the name of a request whose blocks are about to be released. Returns its number, if
     /// it has blocks, and its retention.
-    pub(super) fn forget_with_priority(
+    pub(super) fn forget_with_retention(
         &mut self,
         request_id: &str,
-    ) -> Option<(RequestId, Option<RetentionPriority>)> {
-        let RequestCache { id, priority, .. } = self.requests.remove(request_id)?;
+    ) -> Option<(RequestId, Option<Arc<RequestRetention>>)> {
+        let RequestCache { id, retention, .. } = self.requests.remove(request_id)?;
         if let Some(synced) = &mut self.synced {
             Python::attach(|py| synced.forget(py, request_id, id));
         }
         self.core.forget_lookup(id);
-        self.priorities.update_time(&mut self.core, priority);
-        self.core.knows(id).then_some((id, priority))
+        self.priorities.update_time(&mut self.core, retention.as_deref());
+        self.core.knows(id).then_some((id, retention))
     }
 
     /// Returns the retention that a request asked for.
-    pub(super) fn priority_of(&self, request_id: &str) -> Option<RetentionPriority> {
-        self.requests.get(request_id)?.priority
+    pub(super) fn retention_of(&self, request_id: &str) -> Option<Arc<RequestRetention>> {
+        self.requests.get(request_id)?.retention.clone()
     }
 
     /// Adds a key in vLLM's packed form to a block.

@@ -3,9 +3,10 @@
 mod unlimited;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use kvoxide_core::{
-    AllocateArgs, Manager, ManagerConfig, PrefixHit, RequestId, RequestView, RetentionPriority,
+    AllocateArgs, Manager, ManagerConfig, PrefixHit, RequestId, RequestRetention, RequestView,
     RetentionReport,
 };
 
@@ -19,13 +20,13 @@ pub use unlimited::UnlimitedCache;
 
 /// The calls of a scheduler. Lengths are in tokens.
 pub trait Cache {
-    /// Notes that a request arrives, at a time in microseconds. It can set a priority for its
+    /// Notes that a request arrives, at a time in microseconds. It can ask for a retention of its
     /// blocks.
     fn arrives(
         &mut self,
         _request: RequestId,
         _arrival: Option<u64>,
-        _priority: Option<RetentionPriority>,
+        _retention: Option<RequestRetention>,
     ) {
     }
 
@@ -160,7 +161,7 @@ pub struct ManagedCache {
     manager: Manager,
     ledger: Option<Ledger>,
     no_op_steps: Option<NoOpSteps>,
-    priorities: HashMap<RequestId, RetentionPriority>,
+    retentions: HashMap<RequestId, Arc<RequestRetention>>,
     /// The sessions of requests, for a policy that needs them.
     callers: Option<Callers>,
 }
@@ -170,7 +171,7 @@ impl ManagedCache {
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
         let manager = Manager::new(config)?;
         let no_op_steps = NoOpSteps::of(&manager);
-        Ok(Self { manager, ledger: None, no_op_steps, priorities: HashMap::new(), callers: None })
+        Ok(Self { manager, ledger: None, no_op_steps, retentions: HashMap::new(), callers: None })
     }
 
     /// Starts to record the losses of this trace, and evictions by group.
@@ -220,14 +221,13 @@ impl Cache for ManagedCache {
         &mut self,
         request: RequestId,
         arrival: Option<u64>,
-        priority: Option<RetentionPriority>,
+        retention: Option<RequestRetention>,
     ) {
-        if let Some(priority) = priority {
-            self.priorities.insert(request, priority);
+        let has_end = retention.as_ref().is_some_and(RequestRetention::has_end);
+        if let Some(retention) = retention {
+            self.retentions.insert(request, Arc::new(retention));
         }
-        if let Some(arrival) =
-            arrival.filter(|_| self.manager.has_times_to_live() || priority.is_some())
-        {
+        if let Some(arrival) = arrival.filter(|_| self.manager.has_times_to_live() || has_end) {
             self.manager.set_now(arrival / 1_000);
         }
     }
@@ -266,9 +266,9 @@ impl Cache for ManagedCache {
             has_scheduled_reqs: slots.has_running,
             ..AllocateArgs::default()
         };
-        let priority = self.priorities.get(&request.id);
+        let retention = self.retentions.get(&request.id);
         let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
-        Ok(self.manager.with_priority(priority, allocate)?.is_some())
+        Ok(self.manager.with_retention(retention, allocate)?.is_some())
     }
 
     fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {
@@ -289,8 +289,8 @@ impl Cache for ManagedCache {
     fn free(&mut self, request: RequestId) {
         self.begin_call(request);
         // A request that never got a block is unknown to the manager.
-        let priority = self.priorities.get(&request);
-        let _ = self.manager.with_priority(priority, |manager| manager.free(request));
+        let retention = self.retentions.get(&request);
+        let _ = self.manager.with_retention(retention, |manager| manager.free(request));
     }
 
     fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {

@@ -332,7 +332,7 @@ impl<'a, C: Cache> Run<'a, C> {
             }
             let arrival = self.arrived.pop_front().or_else(|| self.next_of_trace())?;
             let request = &self.trace.requests()[arrival.request];
-            self.cache.arrives(arrival.request as u64, request.arrival, request.priority);
+            self.cache.arrives(arrival.request as u64, request.arrival, request.retention());
             let chain = arrival.chain;
             let chain = chain.unwrap_or_else(|| self.hashes(arrival.request));
             let expected_hit = arrival.expected_hit;

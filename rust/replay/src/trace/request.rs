@@ -1,6 +1,6 @@
 //! One request of a trace.
 
-use kvoxide_core::RetentionPriority;
+use kvoxide_core::{RequestRetention, RetentionPriority};
 use serde::{Deserialize, Serialize};
 
 use super::prompt::Prompt;
@@ -96,6 +96,20 @@ impl Wait {
 }
 
 impl TraceRequest {
+    /// Returns what the request asks for its blocks, if it asks for anything. It belongs to the
+    /// session of its conversation.
+    pub fn retention(&self) -> Option<RequestRetention> {
+        let session = self.conversation.map(|conversation| conversation.id);
+        if session.is_none() && self.priority.is_none() && !self.ends_session {
+            return None;
+        }
+        let mut retention = self.priority.map_or_else(RequestRetention::default, Into::into);
+        if let Some(session) = session {
+            retention = retention.in_session(session);
+        }
+        Some(if self.ends_session { retention.ending_session() } else { retention })
+    }
+
     /// Returns a request without a time.
     pub fn of_prompt(prompt: Prompt, output_length: usize) -> Self {
         Self {

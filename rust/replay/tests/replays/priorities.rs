@@ -43,3 +43,30 @@ fn a_priority_keeps_a_prompt_for_its_time_to_live() {
         assert_eq!(last(Policy::every_tail(), priority), Some(0), "has no effect: {priority:?}");
     }
 }
+
+/// Returns the number of tokens that the last request hits. Two sessions share a prompt of 32
+/// tokens, and each adds 32 of its own. Then others fill the pool, and the last request repeats the
+/// prompt of the session that did not end.
+fn hit_after_an_end(is_first_over: bool) -> Option<usize> {
+    let own = |session: i64| session * 1_000..session * 1_000 + 32;
+    let turn = |session: i64| (0..32).chain(own(session)).collect::<Vec<_>>();
+    let mut trace = Trace::default();
+    let others = (3..7).map(|other| (9, own(other).collect(), false));
+    let lines = [(2, turn(2), false), (1, turn(1), is_first_over)].into_iter().chain(others);
+    for (session, tokens, is_over) in lines.chain([(2, turn(2), false)]) {
+        let line = format!(
+            r#"{{"session_id": {session}, "prompt_token_ids": {tokens:?}, "output_length": 1,
+                "session_end": {is_over}}}"#
+        );
+        let request = TraceRequest::from_line(line.as_bytes()).expect("a line");
+        trace.push(request).expect("tokens");
+    }
+    let settings =
+        Settings { policy: Policy::adaptive(), ..settings(&[GroupSpec::full(4)], Some(49)) };
+    play(&trace, &settings).requests.last().expect("a request").hit_tokens
+}
+
+#[test]
+fn a_session_that_ended_is_evicted_first_without_the_shared_prompt() {
+    assert_eq!([false, true].map(hit_after_an_end), [Some(32), Some(60)]);
+}

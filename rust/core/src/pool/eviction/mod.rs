@@ -11,6 +11,7 @@ pub(crate) mod adaptive;
 pub(crate) mod policy;
 pub(crate) mod priority;
 pub(crate) mod queue;
+pub(crate) mod request_retention;
 
 use adaptive::{Adaptive, AdaptiveConfig, ValueLevel};
 use policy::{EvictionPolicy, Ordered};

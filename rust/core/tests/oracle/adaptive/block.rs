@@ -30,6 +30,10 @@ pub struct Block {
     pub was_hit: bool,
     /// Whether it gets second chances without hits.
     pub is_durable: bool,
+    /// Whether requests of several sessions have hit the block. Marked for full attention only.
+    pub is_shared: bool,
+    /// The number of tokens up to the end of the block.
+    pub end: usize,
     /// The epoch in which the block became free last.
     pub epoch: usize,
     /// The step of a full-attention block's distance from the end of its prompt.
@@ -43,8 +47,8 @@ impl Block {
     const MAX_HALVINGS: usize = 1;
 
     /// Creates the record of a block that becomes cached, which is its first use.
-    pub fn new(is_tail: bool, is_generated: bool) -> Self {
-        Self { uses: 1, is_tail, is_generated, ..Self::default() }
+    pub fn new(is_tail: bool, is_generated: bool, end: usize) -> Self {
+        Self { uses: 1, is_tail, is_generated, end, ..Self::default() }
     }
 
     /// Counts a hit of the block by a request.

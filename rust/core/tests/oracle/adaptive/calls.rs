@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kvoxide_core::pool::BlockClass;
+use kvoxide_core::pool::{BlockClass, EffectivePriority};
 use kvoxide_core::{BlockHash, BlockId, CacheKey, GroupId, NULL_BLOCK};
 
 use super::Adaptive;
@@ -43,7 +43,7 @@ impl Adaptive {
             if let Some(name) = self.sampled_name(id) {
                 self.duel.used(name, true, i < num_with_tail);
             }
-            self.priorities.hit(id);
+            self.priorities.hit(id, self.blocks[id as usize].end);
         }
         let last = blocks.last().map(|&last| self.blocks[last as usize]);
         if self.full_group().is_some() && last.is_some_and(|last| last.is_tail) {
@@ -88,7 +88,7 @@ impl Adaptive {
     pub fn raise(&mut self, blocks: &[BlockId]) {
         for &block in blocks {
             if self.is_cached(block) {
-                self.priorities.raise(block);
+                self.priorities.raise(block, self.blocks[block as usize].end);
             }
         }
     }
@@ -120,25 +120,25 @@ impl Adaptive {
         {
             let behind = cached.num_prompt_tokens.checked_sub(end);
             let is_again = cached.without_tail.start < end && end <= cached.without_tail.end;
-            self.start(block, group, behind.is_none(), !is_again);
+            self.start(block, group, end, behind.is_none(), !is_again);
             let is_full_attention = self.full_group() == Some(group);
             let nearness = behind.filter(|_| is_full_attention).and_then(nearness);
             let state = self.block(block);
             (state.halvings, state.is_durable) = (cached.value.halvings, cached.value.is_durable);
             state.nearness = nearness;
-            known.push(block);
+            known.push((block, end));
         }
         self.priorities.computed(&known);
         self.end_rounds();
     }
 
-    /// Adds a key to a block.
-    pub fn add_key(&mut self, block: BlockId, key: CacheKey) {
+    /// Adds a key to a block. The key's prefix has `end` tokens.
+    pub fn add_key(&mut self, block: BlockId, key: CacheKey, end: usize) {
         let is_new = !self.is_cached(block);
         self.pool.add_key(block, key);
         if is_new {
-            self.start(block, key.group, false, true);
-            self.priorities.computed(&[block]);
+            self.start(block, key.group, end, false, true);
+            self.priorities.computed(&[(block, end)]);
             self.end_rounds();
         }
     }
@@ -148,8 +148,9 @@ impl Adaptive {
         let keys = self.pool.blocks[from as usize].keys.clone();
         self.pool.move_keys(from, to);
         let group = keys[0].group;
-        self.start(to, group, false, true);
-        self.priorities.computed(&[to]);
+        let end = self.block(from).end;
+        self.start(to, group, end, false, true);
+        self.priorities.computed(&[(to, end)]);
         self.end_rounds();
         *self.block(to) = Block { place: Place::Elsewhere, ..*self.block(from) };
         self.priorities.set(to, self.priorities.of(from));
@@ -212,12 +213,46 @@ impl Adaptive {
         self.block(tail).uses = uses.max(self.block(tail).uses);
     }
 
+    /// Gives a cached block the lowest priority, unless it is in the queue or several requests use
+    /// it.
+    pub fn give_up(&mut self, block: BlockId) {
+        let references = self.pool.blocks[block as usize].references;
+        let is_queued = references == 0 && self.block(block).place == Place::Elsewhere;
+        if references > 1 || is_queued {
+            return;
+        }
+        self.leave(block);
+        let lowest = EffectivePriority { priority: 0, until: EffectivePriority::NO_END };
+        self.priorities.set(block, Some(lowest));
+        if references == 0 {
+            self.wait(block, false);
+            self.fit_shadow_caches();
+        }
+    }
+
+    /// Marks the full-attention blocks of a prefix as shared. The blocks before a shared block are
+    /// shared already.
+    pub fn mark_shared(&mut self, prefix: &[BlockId]) {
+        for &block in prefix.iter().rev() {
+            if std::mem::replace(&mut self.block(block).is_shared, true) {
+                return;
+            }
+        }
+    }
+
     /// Records a block that becomes cached, with one use. vLLM's default policy could have hit it
     /// only if `has_tail` holds.
-    fn start(&mut self, id: BlockId, group: GroupId, is_generated: bool, has_tail: bool) {
+    fn start(
+        &mut self,
+        id: BlockId,
+        group: GroupId,
+        end: usize,
+        is_generated: bool,
+        has_tail: bool,
+    ) {
         let BlockClass { is_tail, is_sampleable, .. } = self.block_classes[usize::from(group)];
         self.priorities.set(id, None);
-        *self.block(id) = Block::new(is_tail, is_generated);
+        *self.block(id) = Block::new(is_tail, is_generated, end);
         if is_sampleable {
             self.block(id).is_sampled = self.duel.samples(self.fingerprint(id));
             if let Some(name) = self.sampled_name(id) {

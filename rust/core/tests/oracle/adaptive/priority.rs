@@ -8,21 +8,46 @@
 //! block whose time has ended also loses it. Without a priority, a block waits with all other
 //! blocks.
 //!
-//! A block has the priority of the request that computed it. Later users can only raise it.
+//! A block has the priority of the request that computed it. Later users can only raise it. A
+//! request can set priorities for ranges of its tokens. A block is in the range that contains its
+//! last token.
+//!
+//! A request can also give ranges up. When it ends, their blocks get the priority 0, unless another
+//! request uses them, or several sessions share them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use kvoxide_core::BlockId;
 use kvoxide_core::pool::EffectivePriority;
 
 pub const DEFAULT: u8 = 50;
 
-/// The priority of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadContext {
+/// The priority that a request asks for a range of its tokens.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub tokens: Range<usize>,
     pub priority: u8,
     /// Milliseconds from the last use; `None` for no limit.
     pub time_to_live: Option<u64>,
+}
+
+/// What a request asks for its blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Retention {
+    pub session: Option<u64>,
+    pub ends_session: bool,
+    /// Of several ranges with a token, the last one counts.
+    pub priorities: Vec<Asked>,
+    /// The tokens that the request gives up when it ends.
+    pub given_up: Vec<Range<usize>>,
+}
+
+impl Retention {
+    /// Returns whether the request gives up the block that ends after `end` tokens.
+    pub fn gives_up(&self, end: usize) -> bool {
+        end > 0 && self.given_up.iter().any(|tokens| tokens.contains(&(end - 1)))
+    }
 }
 
 #[derive(Default)]
@@ -30,8 +55,8 @@ pub struct Priorities {
     /// The most free blocks above the default priority.
     max_protected: usize,
     pub now: u64,
-    /// The priority of the request that uses blocks now; `None` for the default.
-    pub asked: Option<ReadContext>,
+    /// What the request asks for that uses blocks now.
+    pub asked: Retention,
     /// The priorities of blocks, in use or free, and the times when they end.
     of_blocks: HashMap<BlockId, EffectivePriority>,
     /// The free blocks of each priority. The first one is evicted first.
@@ -60,18 +85,25 @@ impl Priorities {
         };
     }
 
-    /// Returns the priority that blocks get from the current request, if it sets one.
-    fn given(&self) -> Option<EffectivePriority> {
-        let ReadContext { priority, time_to_live } = self.asked?;
-        let until = time_to_live.map_or(EffectivePriority::NO_END, |time| self.now + time);
-        Some(EffectivePriority { priority, until })
+    /// Returns the priority that a block gets from the current request, if it sets one. The block
+    /// ends after `end` tokens.
+    fn given(&self, end: usize) -> Option<EffectivePriority> {
+        let last = end.checked_sub(1)?;
+        let of_block = self.asked.priorities.iter().rfind(|asked| asked.tokens.contains(&last))?;
+        if of_block.priority == DEFAULT || self.asked.gives_up(end) {
+            return None;
+        }
+        let until = of_block.time_to_live.map_or(EffectivePriority::NO_END, |time| self.now + time);
+        Some(EffectivePriority { priority: of_block.priority, until })
     }
 
     /// Gives computed blocks the priority of their request. If a block that serves the same key has
-    /// a higher priority, they get that.
-    pub fn computed(&mut self, blocks: &[BlockId]) {
-        if let Some(given) = self.given() {
-            blocks.iter().for_each(|&block| self.set(block, Some(given)));
+    /// a higher priority, they get that. Blocks come with their ends.
+    pub fn computed(&mut self, blocks: &[(BlockId, usize)]) {
+        for &(block, end) in blocks {
+            if let Some(given) = self.given(end) {
+                self.set(block, Some(given));
+            }
         }
         for (block, priority) in std::mem::take(&mut self.inherited) {
             self.raise_to(block, priority);
@@ -84,8 +116,8 @@ impl Priorities {
     }
 
     /// Raises the priority of a block that the current request uses or releases.
-    pub fn raise(&mut self, block: BlockId) {
-        if let Some(given) = self.given() {
+    pub fn raise(&mut self, block: BlockId, end: usize) {
+        if let Some(given) = self.given(end) {
             self.raise_to(block, given);
         }
     }
@@ -104,8 +136,9 @@ impl Priorities {
 
     /// Handles a hit of a block. A request without a priority has the default, which is higher than
     /// a low priority.
-    pub fn hit(&mut self, block: BlockId) {
-        if self.asked.is_none() && self.of(block).is_some_and(|known| known.priority < DEFAULT) {
+    pub fn hit(&mut self, block: BlockId, end: usize) {
+        if self.given(end).is_none() && self.of(block).is_some_and(|known| known.priority < DEFAULT)
+        {
             self.set(block, None);
         }
     }

@@ -58,6 +58,7 @@ impl Manager {
     /// continue there. Tails get the uses of full-attention blocks with the same end.
     pub fn free(&mut self, id: u64) {
         let request = self.requests.remove(&id).expect("a request that runs");
+        self.note_session_end(&request);
         let halvings = self.note_ends(&request);
         let tails = self.own_tails(&request);
         let whole = self.groups.iter().position(|group| group.window.is_none());
@@ -106,6 +107,7 @@ impl Manager {
     /// the sequence.
     pub fn forget(&mut self, id: u64) -> Vec<BlockId> {
         let request = self.requests.remove(&id).expect("a request that runs");
+        self.note_session_end(&request);
         let tails: Vec<_> = self.own_tails(&request).iter().map(|tail| tail.block).collect();
         let mut used = request.tables.concat();
         used.retain(|&block| block != NULL_BLOCK);

@@ -12,7 +12,8 @@ use super::Adaptive;
 use super::block::{Block, WORTHLESS};
 use super::calls::Cached;
 use super::ends::{EndWorths, Ends};
-use super::priority::ReadContext;
+use super::priority::Retention;
+use super::sessions::Sessions;
 use super::value::{Prompt, ResumeHistogram, Value};
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,7 @@ pub struct Manager {
     pub policy: Adaptive,
     pub groups: Vec<Group>,
     /// Tokens per hash. The length of a hit is a multiple of `alignment`.
-    hash_block_size: usize,
+    pub(super) hash_block_size: usize,
     pub alignment: usize,
     resumes: ResumeHistogram,
     prompt_ends: Ends,
@@ -101,6 +102,7 @@ pub struct Manager {
     /// end.
     pub(super) end_worths: EndWorths,
     pub requests: HashMap<u64, Request>,
+    pub(super) sessions: Sessions,
 }
 
 impl Manager {
@@ -126,18 +128,15 @@ impl Manager {
             resumed_ends: Ends::default(),
             end_worths: EndWorths::default(),
             requests: HashMap::new(),
+            sessions: Sessions::default(),
         }
     }
 
-    /// Makes a call for a request with a priority.
-    pub fn asking<R>(
-        &mut self,
-        asked: Option<ReadContext>,
-        call: impl FnOnce(&mut Self) -> R,
-    ) -> R {
-        self.policy.priorities.asked = asked;
+    /// Makes a call for a request that asks for a retention.
+    pub fn asking<R>(&mut self, asked: &Retention, call: impl FnOnce(&mut Self) -> R) -> R {
+        self.policy.priorities.asked = asked.clone();
         let result = call(self);
-        self.policy.priorities.asked = None;
+        self.policy.priorities.asked = Retention::default();
         result
     }
 
@@ -149,6 +148,7 @@ impl Manager {
             Some(request) => request,
             None => {
                 let without_tail = self.note_resume(step);
+                self.note_shared(step);
                 Request::new(self.groups.len(), step, without_tail)
             }
         };
@@ -319,7 +319,7 @@ impl Manager {
         let is_inside = end > 0 && end <= num_tokens && !end.is_multiple_of(block_size);
         if window.is_none() && is_inside {
             let hash = step.hashes[end / self.hash_block_size - 1];
-            self.policy.add_key(table[end / block_size], CacheKey { hash, group: i as u16 });
+            self.policy.add_key(table[end / block_size], CacheKey { hash, group: i as u16 }, end);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Random calls of a pool.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -67,10 +69,11 @@ pub enum Step {
         part: Part,
     },
     Reset,
-    /// Uses blocks for a request with a priority from now on.
+    /// Uses blocks for a request with a priority for some tokens from now on.
     Ask {
         priority: u8,
         half_seconds: u64,
+        tokens: Range<usize>,
     },
     /// Uses blocks for requests without a priority from now on.
     AskNothing,
@@ -110,6 +113,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         4 => Just(Release::InRuns),
         1 => Just(Release::ToBack)
     ];
+    let some_tokens = (0..600_usize, 0..600_usize).prop_map(|(start, len)| start..start + len);
+    let tokens = prop_oneof![Just(0..usize::MAX), some_tokens];
     let priority = prop_oneof![Just(0_u8), Just(20), Just(50), Just(60), Just(100)];
     prop_oneof![
         12 => (0..NUM_HASHES / 16, 1..60_usize, tails, prop::bool::weighted(0.2)).prop_map(
@@ -138,8 +143,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (place(), place()).prop_map(|(from, to)| Step::MoveKeys { from, to }),
         1 => (at(), part()).prop_map(|(holding, part)| Step::Evict { holding, part }),
         1 => Just(Step::Reset),
-        2 => (priority, 0..8_u64).prop_map(
-            |(priority, half_seconds)| Step::Ask { priority, half_seconds }
+        2 => (priority, 0..8_u64, tokens).prop_map(
+            |(priority, half_seconds, tokens)| Step::Ask { priority, half_seconds, tokens }
         ),
         2 => Just(Step::AskNothing),
         2 => (0..4_u64).prop_map(|half_seconds| Step::Wait { half_seconds }),

@@ -93,7 +93,7 @@ impl PyManager {
             stats: log_stats.then(PrefixCacheStats::default),
             num_hash_lookahead_tokens: lookahead,
             events: Vec::new(),
-            priorities: HashMap::new(),
+            retentions: HashMap::new(),
             clock: Clock::new(clock),
             outcomes: OutcomeLog::default(),
         };

@@ -1,10 +1,14 @@
 //! The scheduler's calls about one request, from its look-up to its end.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::outcomes::PromptStart;
-use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, ObservedRequest, SlotDemand};
+use kvoxide_core::{
+    AllocateArgs, BlockId, GroupBlocks, Manager, ObservedRequest, RequestRetention, SlotDemand,
+};
 
 use super::construction::PyManager;
 use crate::ffi::{
@@ -148,7 +152,7 @@ impl PyManager {
         self.cell.change(py, "free", |state| {
             let id = state.held(py, request)?;
             state.change_for(py, id, None, |core| core.free(id))?;
-            state.priorities.remove(&id);
+            state.retentions.remove(&id);
             state.names.remove(&request.request_id);
             Ok(())
         })
@@ -179,7 +183,7 @@ impl PyManager {
         self.cell.change(py, "pop_blocks_for_free", |state| {
             let id = state.held(py, request)?;
             let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
-            state.priorities.remove(&id);
+            state.retentions.remove(&id);
             state.names.remove(&request.request_id);
             self.cell.objects_or_poison(py, ids)
         })
@@ -256,11 +260,12 @@ fn allocate(
 ) -> PyResult<Option<Vec<Vec<BlockId>>>> {
     state.check_allocation(py, request, args)?;
     let view = request.view();
-    let priority = request.retention.map(|retention| retention.priority);
-    if priority.is_some() {
+    let retention =
+        request.retention.map(|retention| Arc::new(RequestRetention::from(retention.priority)));
+    if retention.is_some() {
         state.core.check_takes_priorities().into_py(py)?;
     }
-    state.update_time(py, priority)?;
+    state.update_time(py, retention.as_deref())?;
     let reads_cache = !request.skip_reading_prefix_cache;
     let is_first = request.num_preemptions == 0 && !state.core.knows(request.id);
     let is_observed = is_first && state.core.observes_outcomes();
@@ -277,15 +282,15 @@ fn allocate(
         update_outcome_time(state, py)?;
     }
     let allocate = |core: &mut Manager| ffi::allocate(core, &view, args, observed);
-    let (new, outcomes) =
-        state.change(py, Some(request), |core| core.with_priority(priority.as_ref(), allocate))?;
+    let (new, outcomes) = state
+        .change(py, Some(request), |core| core.with_retention(retention.as_ref(), allocate))?;
     if let Some(outcomes) = outcomes {
         state.outcomes.add(&request.request_id, &outcomes);
     }
     state.set_hash_len_once(request);
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);
-        state.priorities.extend(priority.map(|priority| (request.id, priority)));
+        state.retentions.extend(retention.map(|retention| (request.id, retention)));
     }
     Ok(new)
 }

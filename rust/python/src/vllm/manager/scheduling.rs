@@ -176,10 +176,11 @@ impl VllmManager {
             if let Some(id) = state.id_of(request_id) {
                 state.core.check_none_by_hand(id).into_vllm(py)?;
             }
-            match state.forget_with_priority(request_id) {
-                Some((id, priority)) => {
-                    state.core.with_priority(priority.as_ref(), |core| core.free(id)).into_vllm(py)
-                }
+            match state.forget_with_retention(request_id) {
+                Some((id, retention)) => state
+                    .core
+                    .with_retention(retention.as_ref(), |core| core.free(id))
+                    .into_vllm(py),
                 None => Ok(()),
             }
         })
@@ -195,9 +196,9 @@ impl VllmManager {
     ) -> PyResult<Bound<'py, PyList>> {
         self.engine.cell.change(py, "pop_blocks_for_free", |state| {
             let held = state.blocks_of(request_id);
-            if let Some((id, priority)) = state.forget_with_priority(request_id) {
+            if let Some((id, retention)) = state.forget_with_retention(request_id) {
                 let pop = |core: &mut Manager| core.pop_blocks_for_free(id);
-                state.core.with_priority(priority.as_ref(), pop).into_vllm(py)?;
+                state.core.with_retention(retention.as_ref(), pop).into_vllm(py)?;
             }
             let ids = held.iter().flat_map(|group| {
                 group.iter().skip(if with_null_head { 0 } else { group.null_head() })
@@ -218,12 +219,12 @@ impl VllmManager {
         self.engine.cell.change(py, "remove_skipped_blocks", |state| {
             match state.id_of(request_id) {
                 Some(id) => {
-                    let priority = state.priority_of(request_id);
+                    let retention = state.retention_of(request_id);
                     let remove = |core: &mut Manager| {
                         core.remove_skipped_blocks(id, processed, num_prompt_tokens)
                     };
                     state.note(request_id, id);
-                    state.core.with_priority(priority.as_ref(), remove).into_vllm(py)
+                    state.core.with_retention(retention.as_ref(), remove).into_vllm(py)
                 }
                 None => Ok(()),
             }

@@ -61,7 +61,7 @@ impl<C: Cache> Follower<'_, C> {
         let is_known = self.run.running.iter().chain(&self.due).any(|it| it.index == index);
         if !is_known {
             let request = &self.run.trace.requests()[index];
-            self.run.cache.arrives(index as u64, request.arrival, request.priority);
+            self.run.cache.arrives(index as u64, request.arrival, request.retention());
             let chain = self.run.hashes(index);
             let request = ActiveRequest::new(index, request, chain);
             self.due.push_back(request.with_caching(self.run.settings.enable_caching));

@@ -57,6 +57,8 @@ pub(super) mod bit {
     /// The block was hit since its last second chance.
     pub(crate) const HIT_SINCE: u32 = 1 << 14;
     pub(crate) const DURABLE: u32 = 1 << 15;
+    /// The same bit in a full block: requests of several sessions have used it.
+    pub(crate) const SHARED: u32 = DURABLE;
     /// The bits that earn a tail a second chance.
     pub(crate) const SECOND_CHANCE: u32 = HIT_SINCE | DURABLE;
     pub(crate) const NEARNESS_SHIFT: u32 = 16;
@@ -161,6 +163,11 @@ impl BlockMeta {
         self.0 & bit::DURABLE != 0
     }
 
+    /// Returns whether requests of several sessions have used a full block.
+    pub(crate) fn is_shared(self) -> bool {
+        self.0 & (bit::SHARED | bit::TAIL) == bit::SHARED
+    }
+
     /// Returns whether the block may get a second chance. It has to be a tail worth protection.
     /// Also, its value has to last, or a request has to have resumed at it since its last second
     /// chance. If no request resumed at the tail although its prefix was used, hits end elsewhere.
@@ -246,6 +253,10 @@ impl BlockMeta {
 
     pub(super) fn with_durable(self, is_durable: bool) -> Self {
         self.with_flag(bit::DURABLE, is_durable)
+    }
+
+    pub(super) fn with_shared(self) -> Self {
+        self.with_flag(bit::SHARED, true)
     }
 
     pub(super) fn with_priority(self, has_priority: bool) -> Self {

@@ -1,7 +1,7 @@
 //! Handles hits of blocks. Free blocks leave their lists.
 
 use super::Adaptive;
-use super::block_meta::{Place, bit};
+use super::block_meta::{BlockMeta, Place, bit};
 use super::shadow::Access;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::{Blocks, IdRun, Part, Parts};
@@ -35,6 +35,16 @@ impl Adaptive {
         let (with_tail, without_tail) = ids.split_at(ids.len() - num_without_tail);
         self.hit_all(blocks, with_tail, Access::Hit);
         self.hit_all(blocks, without_tail, Access::HitWithoutTail);
+    }
+
+    /// Notes that another session uses these full blocks of a prefix too.
+    pub(crate) fn mark_shared(&mut self, prefix: &[BlockId]) {
+        // The blocks before a shared block are shared too.
+        let unshared = prefix.iter().rev().take_while(|&&block| !self.metas[block].is_shared());
+        let unshared: Vec<_> = unshared.copied().collect();
+        for block in unshared {
+            self.metas.update(block, BlockMeta::with_shared);
+        }
     }
 
     #[inline(always)]
@@ -128,7 +138,7 @@ impl Adaptive {
             self.shadow.record(access, blocks.fingerprint(block));
         }
         if was.has_priority() {
-            self.end_low_priority(block);
+            self.end_low_priority(blocks, block);
         }
         if !is_free {
             return;

@@ -1,16 +1,22 @@
 //! Retention priorities in the adaptive policy: which blocks get a priority, and when they lose it.
 
+use std::sync::Arc;
+
 use super::Adaptive;
+use super::block_meta::Place;
 use super::shadow::Access;
 use crate::block::{BlockId, NULL_BLOCK};
 use crate::pool::blocks::Blocks;
 use crate::pool::eviction::priority::{EffectivePriority, RetentionPriority};
+use crate::pool::eviction::request_retention::RequestRetention;
 
 /// The priority and the time of the request that uses blocks.
 #[derive(Debug, Default)]
 pub(super) struct RequestPriority {
-    /// The priority that the request asks for, unless it is the default priority.
-    requested: Option<RetentionPriority>,
+    /// What the request asks for, if it asks for anything.
+    requested: Option<Arc<RequestRetention>>,
+    /// Whether the request asks for priorities.
+    has_priorities: bool,
     /// The time in milliseconds, on the caller's clock.
     now: u64,
     has_times_to_live: bool,
@@ -20,10 +26,29 @@ pub(super) struct RequestPriority {
 }
 
 impl Adaptive {
-    /// Sets the priority that the request asks for. It applies to blocks that are used from now on.
-    pub fn set_requested_priority(&mut self, priority: Option<RetentionPriority>) {
-        self.request_priority.has_times_to_live |= priority.is_some_and(RetentionPriority::has_end);
-        self.request_priority.requested = priority.filter(|priority| !priority.is_default());
+    /// Sets what the request asks for. It applies to blocks that are used from now on.
+    pub fn set_requested(&mut self, requested: Option<Arc<RequestRetention>>) {
+        let of = &mut self.request_priority;
+        of.has_times_to_live |= requested.as_ref().is_some_and(|requested| requested.has_end());
+        of.has_priorities = requested.as_ref().is_some_and(|requested| requested.has_priorities());
+        of.requested = requested;
+    }
+
+    /// Returns what the request asks for.
+    pub(crate) fn requested(&self) -> Option<Arc<RequestRetention>> {
+        self.request_priority.requested.clone()
+    }
+
+    /// Returns whether the request has a session.
+    pub(crate) fn has_session(&self) -> bool {
+        self.request_priority.requested.as_ref().is_some_and(|it| it.session().is_some())
+    }
+
+    /// Returns the priority that the request asks for a block; `None` for the default.
+    fn requested_for(&self, blocks: &Blocks, block: BlockId) -> Option<EffectivePriority> {
+        let requested = self.request_priority.requested.as_ref()?;
+        let priority = requested.priority_at(blocks.last_hash_num_tokens(block))?;
+        Some(priority.from(self.request_priority.now))
     }
 
     /// Returns whether [`Self::set_now`] has to be called, because some priority has an end.
@@ -68,10 +93,11 @@ impl Adaptive {
     /// Gives blocks that have just been cached the priority of the request that computed them, and
     /// the priorities of the blocks that they replace.
     pub(super) fn prioritize_cached(&mut self, blocks: &Blocks, ids: &[BlockId]) {
-        if let Some(requested) = self.request_priority.requested {
-            let priority = requested.from(self.request_priority.now);
+        if self.request_priority.has_priorities {
             for &block in ids.iter().filter(|&&block| block != NULL_BLOCK) {
-                self.set_priority(blocks, block, priority);
+                if let Some(priority) = self.requested_for(blocks, block) {
+                    self.set_priority(blocks, block, priority);
+                }
             }
         }
         for (block, priority) in std::mem::take(&mut self.request_priority.inherited) {
@@ -79,20 +105,40 @@ impl Adaptive {
         }
     }
 
+    /// Lets a cached block be evicted before all others, if at most one request uses it. A block in
+    /// use is evicted when it is free.
+    pub(crate) fn give_up(&mut self, blocks: &mut Blocks, block: BlockId) {
+        let place = self.metas[block].place();
+        let is_used = blocks.ref_count(block) > 0;
+        // A free block elsewhere is in the queue, which is evicted first anyway.
+        if blocks.ref_count(block) > 1 || !is_used && place == Place::Elsewhere {
+            return;
+        }
+        self.remove(blocks, block);
+        let lowest = EffectivePriority { priority: 0, until: EffectivePriority::NO_END };
+        self.set_priority(blocks, block, lowest);
+        if !is_used {
+            self.release_by(blocks, |release| release.enter_list(block));
+        }
+    }
+
     /// Returns whether [`Self::prioritize_cached`] has anything to do.
     #[inline]
     pub(super) fn has_priorities_for_cached(&self) -> bool {
-        self.request_priority.requested.is_some() || !self.request_priority.inherited.is_empty()
+        self.request_priority.has_priorities || !self.request_priority.inherited.is_empty()
     }
 
     /// Gives the request's priority to the cached blocks that it uses or releases. Blocks that have
     /// a higher priority keep it.
     #[inline]
     pub fn raise_priorities(&mut self, blocks: &Blocks, ids: impl IntoIterator<Item = BlockId>) {
-        let Some(requested) = self.request_priority.requested else { return };
-        let priority = requested.from(self.request_priority.now);
+        if !self.request_priority.has_priorities {
+            return;
+        }
         for block in ids.into_iter().filter(|&block| block != NULL_BLOCK) {
-            if blocks.is_cached(block) {
+            if blocks.is_cached(block)
+                && let Some(priority) = self.requested_for(blocks, block)
+            {
                 self.raise_priority(blocks, block, priority);
             }
         }
@@ -130,8 +176,9 @@ impl Adaptive {
     /// Ends the low priority of a block that is hit by a request without a priority. The default
     /// priority of the request is higher.
     #[cold]
-    pub(super) fn end_low_priority(&mut self, block: BlockId) {
-        if self.request_priority.requested.is_none() && self.priority_lists.of(block).is_low() {
+    pub(super) fn end_low_priority(&mut self, blocks: &Blocks, block: BlockId) {
+        let is_low = self.priority_lists.of(block).is_low();
+        if is_low && self.requested_for(blocks, block).is_none() {
             self.end_priority(block);
         }
     }
@@ -223,10 +270,10 @@ mod tests {
 
     fn enqueue(blocks: &mut Blocks, adaptive: &mut Adaptive, priority: i64) {
         let priority = RetentionPriority::new(priority, Some(1.0)).expect("a priority");
-        adaptive.set_requested_priority(Some(priority));
+        adaptive.set_requested(Some(Arc::new(priority.into())));
         adaptive.prioritize_cached(blocks, &[BLOCK]);
         adaptive.release_by(blocks, |release| release.enter_list(BLOCK));
-        adaptive.set_requested_priority(None);
+        adaptive.set_requested(None);
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! The sessions of requests: where the sequences of each session ended.
+//!
+//! A request continues its session if its prompt begins with such a sequence. The prefix that it
+//! hits is then the session's own. Every other prefix that a request hits is shared with other
+//! sessions.
+
+use crate::block::BlockHash;
+use crate::pool::SessionId;
+
+/// The number of sessions in a generation. Two generations are kept.
+const MAX_SESSIONS: usize = 1 << 19;
+
+/// The end of a sequence: the first word of the hash of its last full block, and its tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SequenceEnd {
+    word: u64,
+    num_tokens: u32,
+}
+
+impl SequenceEnd {
+    pub(super) fn new(hash: &BlockHash, num_tokens: usize) -> Self {
+        Self { word: hash.0[0], num_tokens: u32::try_from(num_tokens).unwrap_or(u32::MAX) }
+    }
+
+    pub(super) fn num_tokens(self) -> usize {
+        self.num_tokens as usize
+    }
+
+    /// Returns whether a hash after the same number of tokens is the hash of this end.
+    pub(super) fn is_at(self, hash: &BlockHash) -> bool {
+        self.word == hash.0[0]
+    }
+}
+
+/// The last ends of a session, the newest first. An end of no tokens is none.
+type Ends = [SequenceEnd; 2];
+type Generation = hashbrown::HashMap<SessionId, Ends, foldhash::fast::FixedState>;
+
+/// The last ends of each session. The sessions that were unused for longest are forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    new: Generation,
+    old: Generation,
+}
+
+impl Sessions {
+    /// Returns whether no request had a session yet.
+    pub(super) fn are_none(&self) -> bool {
+        self.new.is_empty() && self.old.is_empty()
+    }
+
+    /// Returns whether a request continues its session. `reaches` returns whether its prompt has
+    /// this end.
+    pub(super) fn continues(
+        &self,
+        session: SessionId,
+        reaches: impl FnMut(SequenceEnd) -> bool,
+    ) -> bool {
+        let ends = self.new.get(&session).or_else(|| self.old.get(&session));
+        let mut known = ends.into_iter().flatten().copied().filter(|end| end.num_tokens > 0);
+        known.any(reaches)
+    }
+
+    /// Notes that a sequence of a session ended. `extends` returns whether the sequence contains an
+    /// earlier end, which is then forgotten.
+    pub(super) fn note_end(
+        &mut self,
+        session: SessionId,
+        end: SequenceEnd,
+        extends: impl Fn(SequenceEnd) -> bool,
+    ) {
+        let known = self.new.remove(&session).or_else(|| self.old.remove(&session));
+        let [newest, oldest] = known.unwrap_or_default();
+        let kept = if extends(newest) { oldest } else { newest };
+        if self.new.len() >= MAX_SESSIONS {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(session, [end, kept]);
+    }
+
+    /// Forgets a session that ended.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.new.remove(&session);
+        self.old.remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(num_tokens: usize) -> SequenceEnd {
+        SequenceEnd::new(&BlockHash([num_tokens as u64, 0, 0, 0]), num_tokens)
+    }
+
+    fn ends_of(sessions: &Sessions, session: SessionId) -> Vec<usize> {
+        let mut ends = Vec::new();
+        sessions.continues(session, |end| {
+            ends.push(end.num_tokens());
+            false
+        });
+        ends
+    }
+
+    #[test]
+    fn a_session_has_its_two_last_ends_that_no_sequence_extended() {
+        let mut sessions = Sessions::default();
+        assert!(sessions.are_none());
+        sessions.note_end(7, end(100), |_| false);
+        sessions.note_end(7, end(200), |end| end.num_tokens() == 100);
+        assert_eq!(ends_of(&sessions, 7), [200]);
+        sessions.note_end(7, end(50), |_| false);
+        assert_eq!(ends_of(&sessions, 7), [50, 200]);
+        sessions.note_end(7, end(60), |_| false);
+        assert_eq!(ends_of(&sessions, 7), [60, 50]);
+        sessions.forget(7);
+        assert!(ends_of(&sessions, 7).is_empty() && sessions.are_none());
+    }
+
+    #[test]
+    fn the_sessions_that_were_unused_for_longest_are_forgotten() {
+        let mut sessions = Sessions::default();
+        for session in 0..2 * MAX_SESSIONS as u64 + 2 {
+            sessions.note_end(session, end(100), |_| true);
+            sessions.note_end(1, end(200), |_| true);
+        }
+        assert!(ends_of(&sessions, 0).is_empty());
+        assert_eq!(ends_of(&sessions, 1), [200]);
+        assert!(sessions.new.len() + sessions.old.len() <= 2 * MAX_SESSIONS);
+    }
+}
