@@ -4,8 +4,86 @@
 //! hits is then the session's own. Every other prefix that a request hits is shared with other
 //! sessions.
 
+use super::given_up::{give_up, whole_group};
+use super::{ActivePolicy, Admission};
 use crate::block::BlockHash;
-use crate::pool::SessionId;
+use crate::pool::{Adaptive, BlockPool, SessionId};
+use crate::request::RequestBlocks;
+
+impl ActivePolicy {
+    /// Notes that several sessions share the prefix that a request hits, unless the request
+    /// continues its own session.
+    #[inline]
+    pub(super) fn note_shared(&self, pool: &mut BlockPool, admission: &Admission<'_>) {
+        if admission.num_local_computed_tokens > 0 && self.watches_sessions(pool) {
+            self.note_shared_hit(pool, admission);
+        }
+    }
+
+    fn watches_sessions(&self, pool: &BlockPool) -> bool {
+        !self.sessions.are_none() || pool.adaptive().is_some_and(Adaptive::has_session)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_shared_hit(&self, pool: &mut BlockPool, admission: &Admission<'_>) {
+        let Some(whole) = whole_group(&self.shapes) else { return };
+        let Some(hit) = admission.hit.get(whole) else { return };
+        let session = pool.adaptive().and_then(Adaptive::requested).and_then(|it| it.session());
+        let reaches = |end| self.reaches(pool, admission, whole, end);
+        if !session.is_some_and(|session| self.sessions.continues(session, reaches))
+            && let Some((adaptive, _)) = pool.adaptive_mut()
+        {
+            adaptive.mark_shared(hit.ids());
+        }
+    }
+
+    /// Returns whether the prompt of a request begins with a sequence of this end.
+    fn reaches(
+        &self,
+        pool: &BlockPool,
+        admission: &Admission<'_>,
+        whole: usize,
+        end: SequenceEnd,
+    ) -> bool {
+        let last_block = (end.num_tokens() / self.shapes[whole].block_size).checked_sub(1);
+        let hit = admission.hit.get(whole).zip(last_block);
+        if let Some(block) = hit.and_then(|(hit, last_block)| hit.get(last_block)) {
+            return end.is_at(&pool.blocks().last_key(block).hash);
+        }
+        let last_hash = (end.num_tokens() / admission.hash_block_size).checked_sub(1);
+        let hash = last_hash.and_then(|last| admission.request.hashes.get_at(last));
+        hash.is_some_and(|hash| end.is_at(hash))
+    }
+
+    /// Gives up what a request asks for, and notes the end of its sequence.
+    pub(super) fn note_session_end(&mut self, pool: &mut BlockPool, held: &RequestBlocks) {
+        let Some(requested) = pool.adaptive().and_then(Adaptive::requested) else { return };
+        if requested.gives_up_any() {
+            give_up(&self.shapes, pool, held, &requested);
+        }
+        let Some(session) = requested.session() else { return };
+        if requested.ends_session() {
+            return self.sessions.forget(session);
+        }
+        let Some(whole) = whole_group(&self.shapes) else { return };
+        let table = &held.groups[whole].blocks;
+        let size = self.shapes[whole].block_size;
+        let blocks = pool.blocks();
+        let Some(last) = table.iter_owned_rev().find(|&block| blocks.is_cached(block)) else {
+            return;
+        };
+        let end_of = |block| {
+            SequenceEnd::new(&blocks.last_key(block).hash, blocks.last_hash_num_tokens(block))
+        };
+        let extends = |end: SequenceEnd| {
+            let last_block = (end.num_tokens() / size).checked_sub(1);
+            let block = last_block.and_then(|last_block| table.get(last_block));
+            block.is_some_and(|block| end_of(block) == end)
+        };
+        self.sessions.note_end(session, end_of(last), extends);
+    }
+}
 
 /// The number of sessions in a generation. Two generations are kept.
 const MAX_SESSIONS: usize = 1 << 19;

@@ -27,7 +27,7 @@ pub struct Request {
     pub boundary: usize,
     /// Whether the request waits to be admitted.
     pub is_waiting: bool,
-    /// What the request asks for its blocks.
+    /// The retention that the request asks for.
     pub retention: Option<Arc<RequestRetention>>,
 }
 

@@ -1,5 +1,5 @@
-//! What a request asks for the blocks of its tokens: priorities for ranges of them, and ranges that
-//! it gives up when it ends.
+//! The retention that a request asks for: priorities for ranges of its tokens, and ranges that it
+//! gives up when it ends.
 
 use std::ops::Range;
 

@@ -32,7 +32,7 @@ pub struct Asked {
     pub time_to_live: Option<u64>,
 }
 
-/// What a request asks for its blocks.
+/// The retention that a request asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Retention {
     pub session: Option<u64>,
@@ -55,7 +55,7 @@ pub struct Priorities {
     /// The most free blocks above the default priority.
     max_protected: usize,
     pub now: u64,
-    /// What the request asks for that uses blocks now.
+    /// The retention that the request asks for that uses blocks now.
     pub asked: Retention,
     /// The priorities of blocks, in use or free, and the times when they end.
     of_blocks: HashMap<BlockId, EffectivePriority>,

@@ -13,7 +13,7 @@ use crate::pool::eviction::request_retention::RequestRetention;
 /// The priority and the time of the request that uses blocks.
 #[derive(Debug, Default)]
 pub(super) struct RequestPriority {
-    /// What the request asks for, if it asks for anything.
+    /// The retention that the request asks for, if it asks for any.
     requested: Option<Arc<RequestRetention>>,
     /// Whether the request asks for priorities.
     has_priorities: bool,
