@@ -15,6 +15,7 @@ load_general_plugins()
 from kvoxide.vllm.shadow.shadow import ShadowManager  # noqa: E402
 from vllm.v1.core import kv_cache_manager  # noqa: E402
 
+from tests.testing.clock import Clock  # noqa: E402
 from tests.testing.small_world import (  # noqa: E402
     config,
     full,
@@ -119,18 +120,6 @@ def test_the_shadow_does_as_vllm_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(manager) is ShadowManager
     assert traffic(manager)[-1] is True
     assert manager.shadow is not None
-
-
-class Clock:
-    """A monotonic clock that does not advance. It counts how often it is read."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.num_reads = 0
-
-    def __call__(self) -> float:
-        self.num_reads += 1
-        return self.now
 
 
 @pytest.fixture

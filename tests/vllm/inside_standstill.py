@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.standstill_world import Clock, Output, World, standing, tokens, two_sessions
+from tests.testing.clock import Clock
+from tests.vllm.standstill_world import MODES, Output, World, standing, tokens, two_sessions
 
 # Import after the plugin.
 from kvoxide.vllm.adapter import native_class  # isort: skip
@@ -20,12 +21,10 @@ from tests.testing.logs import logged  # isort: skip
 from tests.testing.small_world import window  # isort: skip
 from tests.vllm.stuck_connector import LATER, StuckConnector  # isort: skip
 
-MODES = pytest.mark.parametrize("mode", ["require", "shadow", "off"])
-
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+    clock = Clock(1_000_000.0)
     monkeypatch.setattr(watcher, "monotonic", clock)
     return clock
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.standstill_world import Clock, Output, World, standing, tokens
+from tests.testing.clock import Clock
+from tests.vllm.standstill_world import MODES, Output, World, standing, tokens
 
 # Import after the plugin.
 from kvoxide.vllm.plugin.standstill import head, outside, watcher  # isort: skip
@@ -15,12 +16,10 @@ from vllm.v1.request import RequestStatus  # isort: skip
 
 from tests.vllm.stuck_connector import LATER, StuckConnector  # isort: skip
 
-MODES = pytest.mark.parametrize("mode", ["require", "shadow", "off"])
-
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+    clock = Clock(1_000_000.0)
     monkeypatch.setattr(watcher, "monotonic", clock)
     return clock
 

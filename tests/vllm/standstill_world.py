@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 from vllm.plugins import load_general_plugins
 
 load_general_plugins()
@@ -13,18 +14,11 @@ from kvoxide.vllm.environment import counters  # noqa: E402
 from kvoxide.vllm.plugin.standstill import episodes  # noqa: E402
 from vllm.v1.request import RequestStatus, StreamingUpdate  # noqa: E402
 
+from tests.testing.clock import Clock  # noqa: E402
 from tests.testing.small_world import BLOCK_SIZE  # noqa: E402
 from tests.vllm.scheduler_world import SchedulerWorld  # noqa: E402
 
-
-class Clock:
-    """A clock that only a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+MODES = pytest.mark.parametrize("mode", ["require", "shadow", "off"])
 
 
 class World:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kvoxide import BlockHasher, KVCacheManager, OutcomeReport, Policy, Request, RequestError
 
+from tests.testing.clock import Clock
 from tests.testing.small import full, make_manager, window
 
 HASHER = BlockHasher(16)
@@ -22,16 +23,6 @@ NAMES = [
     "other_salt_or_adapter",
     "not_cacheable",
 ]
-
-
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def observed(manager: KVCacheManager) -> KVCacheManager:

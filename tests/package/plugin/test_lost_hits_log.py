@@ -9,6 +9,8 @@ from kvoxide.outcomes import NAMES, OUTCOMES
 from kvoxide.vllm.adapter import lost_hits_log, periodic_tasks
 from kvoxide.vllm.adapter.periodic_tasks import PeriodicTask, with_tasks
 
+from tests.testing.clock import Clock
+
 
 class Engine:
     """An engine whose outcomes grow by the same numbers with each step."""
@@ -24,16 +26,6 @@ class Engine:
 
     def outcome_report(self) -> Any:
         return SimpleNamespace(outcomes=dict(self.counts))
-
-
-class Clock:
-    """A monotonic clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 5_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Server:
@@ -56,7 +48,7 @@ class Server:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+    clock = Clock(5_000.0)
     for module in (lost_hits_log, periodic_tasks):
         monkeypatch.setattr(module, "monotonic", clock)
     return clock

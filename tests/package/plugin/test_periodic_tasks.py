@@ -4,22 +4,12 @@ import pytest
 from kvoxide.vllm.adapter import periodic_tasks
 from kvoxide.vllm.adapter.periodic_tasks import PeriodicTask, with_tasks
 
-
-class Clock:
-    """A clock that tests set. It counts how often it is read."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.num_reads = 0
-
-    def __call__(self) -> float:
-        self.num_reads += 1
-        return self.now
+from tests.testing.clock import Clock
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+    clock = Clock(100.0)
     monkeypatch.setattr(periodic_tasks, "monotonic", clock)
     return clock
 

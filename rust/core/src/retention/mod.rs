@@ -298,7 +298,7 @@ impl ActivePolicy {
         }
     }
 
-    /// Sets what the request asks for that the next calls are made for.
+    /// Sets the retention that the request of the next calls asks for.
     pub(crate) fn set_requested(
         &self,
         pool: &mut BlockPool,
