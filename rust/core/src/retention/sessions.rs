@@ -85,19 +85,21 @@ impl ActivePolicy {
     }
 }
 
-/// The number of sessions in a generation. Two generations are kept.
-const MAX_SESSIONS: usize = 1 << 19;
+/// The number of sessions in a generation: as many as a table of 2^19 entries takes without growing.
+/// Two generations are kept.
+const MAX_SESSIONS: usize = (7 << 16) - 1;
 
 /// The end of a sequence: the first word of the hash of its last full block, and its tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SequenceEnd {
-    word: u64,
+    word: [u32; 2],
     num_tokens: u32,
 }
 
 impl SequenceEnd {
     pub(super) fn new(hash: &BlockHash, num_tokens: usize) -> Self {
-        Self { word: hash.0[0], num_tokens: u32::try_from(num_tokens).unwrap_or(u32::MAX) }
+        let num_tokens = u32::try_from(num_tokens).unwrap_or(u32::MAX);
+        Self { word: halves(hash.0[0]), num_tokens }
     }
 
     pub(super) fn num_tokens(self) -> usize {
@@ -106,13 +108,45 @@ impl SequenceEnd {
 
     /// Returns whether a hash after the same number of tokens is the hash of this end.
     pub(super) fn is_at(self, hash: &BlockHash) -> bool {
-        self.word == hash.0[0]
+        self.word == halves(hash.0[0])
     }
 }
 
-/// The last ends of a session, the newest first. An end of no tokens is none.
-type Ends = [SequenceEnd; 2];
-type Generation = hashbrown::HashMap<SessionId, Ends, foldhash::fast::FixedState>;
+/// Splits a word so that an entry of a table has no padding: it takes 20 bytes.
+fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+type EndBySession = hashbrown::HashMap<[u32; 2], SequenceEnd, foldhash::fast::FixedState>;
+
+/// The last ends of some sessions. Few sessions have a second one, so it has a table of its own.
+#[derive(Debug, Default)]
+struct Generation {
+    newest: EndBySession,
+    second: EndBySession,
+}
+
+impl Generation {
+    /// Returns the last ends of a session, the newest first.
+    fn ends(&self, session: SessionId) -> [Option<SequenceEnd>; 2] {
+        let end_in = |ends: &EndBySession| ends.get(&halves(session)).copied();
+        let newest = end_in(&self.newest);
+        [newest, newest.and_then(|_| end_in(&self.second))]
+    }
+
+    fn set(&mut self, session: SessionId, newest: SequenceEnd, second: Option<SequenceEnd>) {
+        self.newest.insert(halves(session), newest);
+        match second {
+            Some(second) => self.second.insert(halves(session), second),
+            None => self.second.remove(&halves(session)),
+        };
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        self.newest.remove(&halves(session));
+        self.second.remove(&halves(session));
+    }
+}
 
 /// The last ends of each session. The sessions that were unused for longest are forgotten.
 #[derive(Debug, Default)]
@@ -124,7 +158,7 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Returns whether no request had a session yet.
     pub(super) fn are_none(&self) -> bool {
-        self.new.is_empty() && self.old.is_empty()
+        self.new.newest.is_empty() && self.old.newest.is_empty()
     }
 
     /// Returns whether a request continues its session. `reaches` returns whether its prompt has
@@ -134,9 +168,7 @@ impl Sessions {
         session: SessionId,
         reaches: impl FnMut(SequenceEnd) -> bool,
     ) -> bool {
-        let ends = self.new.get(&session).or_else(|| self.old.get(&session));
-        let mut known = ends.into_iter().flatten().copied().filter(|end| end.num_tokens > 0);
-        known.any(reaches)
+        self.ends(session).into_iter().flatten().any(reaches)
     }
 
     /// Notes that a sequence of a session ended. `extends` returns whether the sequence contains an
@@ -147,19 +179,27 @@ impl Sessions {
         end: SequenceEnd,
         extends: impl Fn(SequenceEnd) -> bool,
     ) {
-        let known = self.new.remove(&session).or_else(|| self.old.remove(&session));
-        let [newest, oldest] = known.unwrap_or_default();
-        let kept = if extends(newest) { oldest } else { newest };
-        if self.new.len() >= MAX_SESSIONS {
+        let [newest, second] = self.ends(session);
+        self.old.forget(session);
+        let second = if newest.is_some_and(extends) { second } else { newest };
+        if self.new.newest.len() >= MAX_SESSIONS && !self.new.newest.contains_key(&halves(session))
+        {
             self.old = std::mem::take(&mut self.new);
         }
-        self.new.insert(session, [end, kept]);
+        self.new.set(session, end, second);
     }
 
     /// Forgets a session that ended.
     pub(super) fn forget(&mut self, session: SessionId) {
-        self.new.remove(&session);
-        self.old.remove(&session);
+        self.new.forget(session);
+        self.old.forget(session);
+    }
+
+    fn ends(&self, session: SessionId) -> [Option<SequenceEnd>; 2] {
+        match self.new.ends(session) {
+            [None, _] => self.old.ends(session),
+            ends => ends,
+        }
     }
 }
 
@@ -204,6 +244,11 @@ mod tests {
         }
         assert!(ends_of(&sessions, 0).is_empty());
         assert_eq!(ends_of(&sessions, 1), [200]);
-        assert!(sessions.new.len() + sessions.old.len() <= 2 * MAX_SESSIONS);
+        let tables = [&sessions.new, &sessions.old].map(|of| [&of.newest, &of.second]);
+        for ends in tables.as_flattened() {
+            assert!(ends.len() <= MAX_SESSIONS && ends.capacity() <= MAX_SESSIONS + 1);
+        }
+        let num_bytes = tables[0][0].allocation_size();
+        assert!(num_bytes <= 24 * MAX_SESSIONS + 64, "{num_bytes}");
     }
 }
