@@ -16,6 +16,9 @@ ADAPTIVE: Final = "-adaptive"
 EVERY_TAIL: Final = "-every-tail"
 """The end of a layout's name with the tail at every aligned boundary cached. A name without an end
 has vLLM's default policy."""
+SESSIONS: Final = "-sessions"
+"""The end of a layout's name with adaptive retention, in which every request names a session. One
+layout is enough: where requests have more groups, sessions add a smaller share."""
 ROOT: Final = Path(__file__).parent.parent
 _CALLGRIND: Final = (
     "valgrind",

@@ -25,6 +25,8 @@ COUNTS_MARGIN: Final = 0.03
 ADAPTIVE_MARGIN: Final = 0.3
 """The share of instructions that adaptive retention may add to a policy that caches as many tails.
 vLLM's default caches fewer, and needs fewer instructions for this reason."""
+SESSIONS_MARGIN: Final = 0.1
+"""The share of instructions that sessions may add to adaptive retention."""
 RATIOS_MARGIN: Final = 0.18
 """More than the noise of the fastest of several runs, and well below 30 % slower."""
 RETRIES: Final = 4
@@ -50,9 +52,12 @@ def check_counts(renew: bool) -> bool:
     print_verdict("instructions of the core's hot paths", lines, COUNTS_MARGIN)
     beside = _adaptive_beside_every_tail(values)
     print_verdict("with adaptive retention", beside, ADAPTIVE_MARGIN, before="every tail")
+    with_sessions = _sessions_beside_adaptive(values)
+    print_verdict("with sessions", with_sessions, SESSIONS_MARGIN, before="adaptive")
     return not (
         any(line.is_bad(COUNTS_MARGIN) for line in lines)
         or any(line.is_bad(ADAPTIVE_MARGIN) for line in beside)
+        or any(line.is_bad(SESSIONS_MARGIN) for line in with_sessions)
     )
 
 
@@ -68,6 +73,16 @@ def _adaptive_beside_every_tail(values: Values) -> list[Line]:
         for layout in adaptive
     }
     return compare(every_tail, adaptive, more_is_better=False)
+
+
+def _sessions_beside_adaptive(values: Values) -> list[Line]:
+    with_sessions = {
+        layout.removesuffix(counts.SESSIONS): of
+        for layout, of in values.items()
+        if layout.endswith(counts.SESSIONS)
+    }
+    adaptive = {layout: values[layout + counts.ADAPTIVE] for layout in with_sessions}
+    return compare(adaptive, with_sessions, more_is_better=False)
 
 
 def check_ratios(renew: bool) -> bool:

@@ -13,11 +13,12 @@ mod host;
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use kvoxide_core::host::HostPolicy;
 use kvoxide_core::{
     AllocateArgs, BlockHash, GroupSpec, HashWindow, Manager, ManagerConfig, Policy, PrefixHit,
-    RequestView, Result,
+    RequestRetention, RequestView, Result,
 };
 
 /// Tokens of a long prompt, and tokens of a step of its prefill.
@@ -32,8 +33,9 @@ const CONTEXT: usize = 2048;
 const RUNNING: u64 = 16;
 const STEPS: usize = 32;
 
-/// The layouts. The end of a name is the policy; without such an end, it is vLLM's default.
-const LAYOUTS: [&str; 8] = [
+/// The layouts. The end of a name is the policy; without such an end, it is vLLM's default. With
+/// `-sessions`, the policy is adaptive, and every request names a session.
+const LAYOUTS: [&str; 9] = [
     "full",
     "gemma",
     "dsv4",
@@ -42,7 +44,10 @@ const LAYOUTS: [&str; 8] = [
     "full-adaptive",
     "gemma-adaptive",
     "dsv4-adaptive",
+    "full-sessions",
 ];
+
+const SESSIONS: &str = "-sessions";
 
 type Operation = fn(&mut World) -> Result<()>;
 
@@ -79,8 +84,10 @@ fn run(layout: &str, operation: &str) -> ExitCode {
         named(&host::OPERATIONS, operation)
             .map(|operation| host::Tier::new(policy).and_then(|mut tier| operation(&mut tier)))
     } else if let Some(config) = config(layout) {
-        named(&OPERATIONS, operation)
-            .map(|operation| World::new(config).and_then(|mut world| operation(&mut world)))
+        let has_sessions = layout.ends_with(SESSIONS);
+        named(&OPERATIONS, operation).map(|operation| {
+            World::new(config, has_sessions).and_then(|mut world| operation(&mut world))
+        })
     } else {
         return usage("no such layout");
     };
@@ -105,6 +112,8 @@ fn usage(problem: &str) -> ExitCode {
 fn config(layout: &str) -> Option<ManagerConfig> {
     let window = GroupSpec::sliding_window;
     let (layout, policy) = if let Some(layout) = layout.strip_suffix("-adaptive") {
+        (layout, Policy::adaptive())
+    } else if let Some(layout) = layout.strip_suffix(SESSIONS) {
         (layout, Policy::adaptive())
     } else if let Some(layout) = layout.strip_suffix("-every-tail") {
         (layout, Policy::every_tail())
@@ -173,7 +182,7 @@ fn free(world: &mut World) -> Result<()> {
     let mut request = world.request(0, LONG);
     let hit = world.look_up(&request)?;
     world.admit(&mut request, &hit, LONG)?;
-    counted(|| world.manager.free(request.id))
+    counted(|| world.free(&request))
 }
 
 fn decode(world: &mut World) -> Result<()> {
@@ -204,7 +213,7 @@ fn short(world: &mut World) -> Result<()> {
         counted(|| {
             let hit = world.look_up(&request)?;
             world.admit(&mut request, &hit, SHORT)?;
-            world.manager.free(request.id)
+            world.free(&request)
         })?;
     }
     Ok(())
@@ -223,6 +232,7 @@ struct Request {
     num_tokens: usize,
     num_computed_tokens: usize,
     is_waiting: bool,
+    retention: Option<Arc<RequestRetention>>,
 }
 
 impl Request {
@@ -242,12 +252,14 @@ impl Request {
 /// A manager and the number of requests that it has seen.
 struct World {
     manager: Manager,
+    /// Whether the requests of a prompt are a session.
+    has_sessions: bool,
     num_requests: u64,
 }
 
 impl World {
-    fn new(config: ManagerConfig) -> Result<Self> {
-        Ok(Self { manager: Manager::new(config)?, num_requests: 0 })
+    fn new(config: ManagerConfig, has_sessions: bool) -> Result<Self> {
+        Ok(Self { manager: Manager::new(config)?, has_sessions, num_requests: 0 })
     }
 
     /// Returns a new request with `num_tokens` tokens of a prompt.
@@ -262,6 +274,9 @@ impl World {
             num_tokens,
             num_computed_tokens: 0,
             is_waiting: true,
+            retention: self
+                .has_sessions
+                .then(|| Arc::new(RequestRetention::default().in_session(prompt))),
         }
     }
 
@@ -277,7 +292,11 @@ impl World {
                 false => self.next(&mut request, CHUNK)?,
             }
         }
-        self.manager.free(request.id)
+        self.free(&request)
+    }
+
+    fn free(&mut self, request: &Request) -> Result<()> {
+        self.manager.with_retention(request.retention.as_ref(), |manager| manager.free(request.id))
     }
 
     fn look_up(&mut self, request: &Request) -> Result<PrefixHit> {
@@ -293,7 +312,7 @@ impl World {
             has_scheduled_reqs: true,
             ..AllocateArgs::default()
         };
-        require(self.manager.allocate_slots(&request.view(), &args)?.is_some());
+        require(self.allocate(request, &args)?);
         request.num_computed_tokens = hit.length + args.num_new_tokens;
         request.is_waiting = false;
         Ok(())
@@ -301,9 +320,16 @@ impl World {
 
     fn next(&mut self, request: &mut Request, num_new_tokens: usize) -> Result<()> {
         let args = AllocateArgs { num_new_tokens, ..AllocateArgs::default() };
-        require(self.manager.allocate_slots(&request.view(), &args)?.is_some());
+        require(self.allocate(request, &args)?);
         request.num_computed_tokens += num_new_tokens;
         Ok(())
+    }
+
+    fn allocate(&mut self, request: &Request, args: &AllocateArgs<'_>) -> Result<bool> {
+        let blocks = self.manager.with_retention(request.retention.as_ref(), |manager| {
+            manager.allocate_slots(&request.view(), args)
+        })?;
+        Ok(blocks.is_some())
     }
 }
 
