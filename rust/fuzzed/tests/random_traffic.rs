@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn every_invariant_holds_with_priorities_of_requests(
         config in config(),
-        share in prop::sample::select(vec![0.0, 0.1, 0.25, 1.0]),
+        share in prop::sample::select(vec![0.0, 0.1, 0.125, 1.0]),
         calls in prop::collection::vec(call_with_priorities(), 1..120),
     ) {
         let protected_share = ProtectedShare::new(share).expect("a share");

@@ -180,6 +180,6 @@ def test_the_share_is_part_of_the_policy() -> None:
     half = Policy(retention="adaptive", protected_share=0.5)
     assert repr(half) == "Policy(retention='adaptive', protected_share=0.5)"
     assert half != Policy(retention="adaptive")
-    assert Policy(retention="adaptive", protected_share=0.25) == Policy(retention="adaptive")
+    assert Policy(retention="adaptive", protected_share=0.125) == Policy(retention="adaptive")
     with pytest.raises(ConfigError, match="protected_share needs adaptive retention"):
         Policy(protected_share=0.5)

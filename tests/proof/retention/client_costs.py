@@ -79,7 +79,7 @@ class Others:
     def of(cls, traffic: Beside) -> Self:
         recorded = traffic.recorded()
         sessions = (json.loads(line)["session_id"] for line in recorded.lines)
-        return cls(recorded.trace(), [session != CLIENT for session in sessions])
+        return cls(recorded.trace(), [not session.startswith(CLIENT) for session in sessions])
 
     def share(self, preset: str, policy: str, size: float) -> float:
         """Return the hit share, in %, of all requests but the client's."""

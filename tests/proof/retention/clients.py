@@ -3,12 +3,14 @@ there is a polite client, with requests at the same times and as many new tokens
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from .traffic import Recorded, Text, Traffic
 
-CLIENT: Final = "client"
+CLIENT: Final = "client"  # all session ids of the client begin with it
 _OTHERS: Final = 60
+_NUM_CHATS: Final = _OTHERS // 3
+_TURNS: Final = 5
 _SECONDS: Final = 200.0
 
 Habit = Callable[[Traffic, bool], None]
@@ -58,7 +60,57 @@ def growing(traffic: Traffic, is_bad: bool) -> None:
                 traffic.ask(seconds, traffic.text(common, rest.first(num)), answer, CLIENT)
 
 
-HABITS: Final[tuple[Habit, ...]] = (aborting, sending_twice, growing)
+def sharing_one_session(traffic: Traffic, is_bad: bool) -> None:
+    """Say that all chats are one session, and that it ends with each chat."""
+    _saying(traffic, lambda chat, turn: _Hint(CLIENT, turn == _TURNS - 1), is_bad)
+
+
+def renaming_sessions(traffic: Traffic, is_bad: bool) -> None:
+    """Say that each request is a session of its own, and that it ends."""
+    _saying(traffic, lambda chat, turn: _Hint(f"{CLIENT} {chat} {turn}", True), is_bad)
+
+
+def ending_early(traffic: Traffic, is_bad: bool) -> None:
+    """Say at each request that its session ends, and continue it."""
+    _saying(traffic, lambda chat, turn: _Hint(f"{CLIENT} {chat}", True), is_bad)
+
+
+def keeping_forever(traffic: Traffic, is_bad: bool) -> None:
+    """Ask for the highest priority, without an end."""
+    _saying(traffic, lambda chat, turn: _Hint(f"{CLIENT} {chat}", priority=100), is_bad)
+
+
+class _Hint(NamedTuple):
+    """The session, end and priority that a request names."""
+
+    session: str
+    ends_session: bool = False
+    priority: int | None = None
+
+
+def _saying(traffic: Traffic, hint: Callable[[int, int], _Hint], is_bad: bool) -> None:
+    """Add chats whose requests give hints. ``hint`` gets the numbers of the chat and of the turn.
+    The polite client only names the session of each chat."""
+    requests = iter(range(_NUM_CHATS * _TURNS))
+
+    def ask(seconds: float, _: Text, text: Text) -> Text:
+        chat, turn = divmod(next(requests), _TURNS)
+        session, ends, priority = hint(chat, turn) if is_bad else _Hint(f"{CLIENT} {chat}")
+        answer = traffic.fresh(traffic.lognormal(200, 0.5))
+        return traffic.ask(seconds, text, answer, session, ends_session=ends, priority=priority)
+
+    _client(traffic, ask)
+
+
+HABITS: Final[tuple[Habit, ...]] = (
+    aborting,
+    sending_twice,
+    growing,
+    sharing_one_session,
+    renaming_sessions,
+    ending_early,
+    keeping_forever,
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +126,7 @@ class Beside:
         _others(traffic)
         # The others' requests are drawn before, so they are the same with either client.
         self.habit(traffic, self.is_bad)
-        return Recorded(tuple(traffic.lines()))
+        return Recorded(tuple(traffic.lines()), format="mooncake")
 
 
 def _others(traffic: Traffic) -> None:
@@ -92,10 +144,10 @@ def _client(traffic: Traffic, ask: Callable[[float, Text, Text], Text]) -> None:
     """Add a third as many chats as the others have. ``ask`` gets the time, the prompt cut off in
     the middle of its message, and the whole prompt. It returns the text that the next prompt
     continues."""
-    for number in range(_OTHERS // 3):
+    for number in range(_NUM_CHATS):
         seconds = number * 6.0 + 1
         text = traffic.text(traffic.fresh(traffic.lognormal(1200, 0.8)))
-        for _ in range(5):
+        for _ in range(_TURNS):
             message = traffic.fresh(traffic.lognormal(300, 0.8))
             half = traffic.extend(text, message.first(max(1, message.end // 2)))
             text = ask(seconds, half, traffic.extend(text, message))

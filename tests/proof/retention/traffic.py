@@ -54,6 +54,7 @@ class _Request:
     delay: float | None = None
     after: tuple[int, ...] = ()
     ends_session: bool = False
+    priority: int | None = None
 
 
 class Session:
@@ -147,9 +148,27 @@ class Traffic:
         """Return a session whose first request is sent at this time."""
         return Session(self, name, start)
 
-    def ask(self, seconds: float, prompt: Text, answer: Piece, session: object) -> Text:
+    def ask(
+        self,
+        seconds: float,
+        prompt: Text,
+        answer: Piece,
+        session: object,
+        *,
+        priority: int | None = None,
+        ends_session: bool = False,
+    ) -> Text:
         """Add a request that waits for no other. Return the prompt with the answer appended."""
-        self.add(_Request(seconds, prompt, answer, str(session)))
+        self.add(
+            _Request(
+                seconds,
+                prompt,
+                answer,
+                str(session),
+                priority=priority,
+                ends_session=ends_session,
+            )
+        )
         return self.extend(prompt, answer)
 
     def add(self, request: _Request) -> int:
@@ -197,6 +216,8 @@ class Traffic:
             record["request_id"] = str(number)
         if request.ends_session:
             record["session_end"] = True
+        if request.priority is not None:
+            record["priority"] = request.priority
         return json.dumps(record).encode()
 
     def _all_ids(self, text: Text) -> list[int]:
@@ -253,6 +274,14 @@ class Recorded:
         """Return the tokens of each request: its prompt's and its answer's."""
         records = map(json.loads, self.lines)
         return [record["input_length"] + record["output_length"] for record in records]
+
+    def without_session_ends(self) -> "Recorded":
+        """Return the traffic of clients that do not say where a session ends."""
+        records = [json.loads(line) for line in self.lines]
+        num_ends = sum(record.pop("session_end", False) for record in records)
+        if not num_ends:
+            return self
+        return Recorded(tuple(json.dumps(record).encode() for record in records), self.format)
 
     @property
     def digest(self) -> str:

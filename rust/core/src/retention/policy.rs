@@ -55,7 +55,7 @@ impl ProtectedShare {
 
 impl Default for ProtectedShare {
     fn default() -> Self {
-        Self(Self::WHOLE / 4)
+        Self(Self::WHOLE / 8)
     }
 }
 

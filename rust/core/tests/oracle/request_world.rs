@@ -182,7 +182,7 @@ impl World {
             is_sampleable: are_all_tails || group.window.is_none(),
             ..BlockClass::default()
         });
-        let max_protected = (num_blocks - 1) / 4;
+        let max_protected = Policy::adaptive().protected_share.of(num_blocks - 1);
         let pool = Pool::new(num_blocks, RecycleOrder::UncachedFirst);
         let alignment = groups.iter().map(|group| group.block_size).max().expect("a group");
         let policy = Adaptive::new(pool, classes.collect(), max_protected);
