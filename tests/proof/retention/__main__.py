@@ -15,8 +15,17 @@ from . import sweep
 from .cells import NEIGHBOURS, PRESETS, SHARES, Half, Loop, Traffics, chosen
 from .judge import POLICIES, Cell, Judge
 from .known import KnownResults, default_path
-from .playing import ADAPTIVE
-from .verdict import comparison_lines, latency_lines, lost_lines, policy_lines, summary_lines
+from .playing import ADAPTIVE, WITH_ENDS
+from .verdict import (
+    comparison_lines,
+    ends_lines,
+    latency_lines,
+    lost_lines,
+    mean_lines,
+    policy_lines,
+    rival_lines,
+    summary_lines,
+)
 from .workloads import TraceFile, workloads
 
 
@@ -59,7 +68,16 @@ def _traffics(arguments: argparse.Namespace) -> list[Traffics]:
 
 
 def _verdict(cells: list[Cell]) -> list[Iterator[str]]:
-    return [summary_lines(cells), policy_lines(cells), latency_lines(cells), lost_lines(cells)]
+    tables = (
+        summary_lines,
+        mean_lines,
+        ends_lines,
+        rival_lines,
+        policy_lines,
+        latency_lines,
+        lost_lines,
+    )
+    return [table(cells) for table in tables]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,8 +121,8 @@ def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _policies(text: str) -> list[str]:
-    """Return the named policies, and the two that every table contains."""
-    return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE]))
+    """Return the named policies, and those that every table contains."""
+    return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE, WITH_ENDS]))
 
 
 def _numbers(text: str) -> list[int]:

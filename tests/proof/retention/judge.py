@@ -11,17 +11,18 @@ from kvoxide.vllm.environment.settings import BASELINES
 
 from .cells import SHARES, Loop, Traffics
 from .known import KnownResults, Played
-from .playing import ADAPTIVE, PlayedTraffic
+from .playing import ADAPTIVE, WITH_ENDS, PlayedTraffic
 from .pools import Pool, chosen_pools, sizes_of
 
-POLICIES: Final = (DEFAULT_POLICY, *BASELINES, ADAPTIVE)
+POLICIES: Final = (DEFAULT_POLICY, *BASELINES, ADAPTIVE, WITH_ENDS)
 
 
 @dataclass(frozen=True)
 class Cell:
     """One workload, seed, preset, pool and loop, and the hit shares (in %) of the policies.
 
-    ``pool`` is the share by which the pool was chosen. First-token times are the median and the
+    ``pool`` is the share by which the pool was chosen. ``shares`` has no ``adaptive, ends`` if no
+    client says where a session ends. First-token times are the median and the
     99th percentile, in seconds.
     """
 
@@ -88,9 +89,9 @@ class Judge:
     ) -> Cell | None:
         """Return the cell, or None if the pool rejects a request under any policy."""
         groups = preset_groups(preset)
-        results = {
-            policy: played.run(groups, policy, pool.blocks, loop) for policy in self.policies
-        }
+        says_ends = played.without_ends is not played
+        policies = [policy for policy in self.policies if says_ends or policy != WITH_ENDS]
+        results = {policy: played.run(groups, policy, pool.blocks, loop) for policy in policies}
         if any(result.rejected_requests for result in results.values()):
             return None
         shares = {policy: result.hit_share for policy, result in results.items()}

@@ -19,6 +19,7 @@ from .known import KnownResults, Played, build_digest
 from .traffic import Recorded
 
 ADAPTIVE: Final = "adaptive"
+WITH_ENDS: Final = "adaptive, ends"  # heeds the ends of sessions where clients say them
 CONCURRENCY: Final = 64
 MAX_BATCHED_TOKENS: Final = 8192
 # 12 ms to the next token, as the generators assume in an open loop.
@@ -33,6 +34,14 @@ class PlayedTraffic:
 
     known: KnownResults
     recorded: Recorded
+
+    @cached_property
+    def without_ends(self) -> "PlayedTraffic":
+        """The same traffic, from clients that do not say where a session ends."""
+        recorded = self.recorded.without_session_ends()
+        if recorded is self.recorded:
+            return self
+        return PlayedTraffic(self.known, recorded)
 
     @cached_property
     def longest(self) -> int:
@@ -57,7 +66,14 @@ class PlayedTraffic:
         return self.run(groups, EVERY_TAIL, unlimited_blocks(groups, self._lengths), loop)
 
     def run(self, groups: Groups, policy: str, blocks: int, loop: Loop = Loop.CLOSED) -> Played:
-        """Return the result of a run, with the bound for the default policy."""
+        """Return the result of a run, with the bound for the default policy. Only
+        :data:`WITH_ENDS` heeds the ends of sessions."""
+        if policy == WITH_ENDS:
+            return self._run(groups, ADAPTIVE, blocks, loop)
+        played = self.without_ends if policy == ADAPTIVE else self
+        return played._run(groups, policy, blocks, loop)
+
+    def _run(self, groups: Groups, policy: str, blocks: int, loop: Loop) -> Played:
         settings = [CONCURRENCY, MAX_BATCHED_TOKENS, *STEP_TIME.values(), loop.value]
         build = [build_digest()] if policy == ADAPTIVE else []
         key = " ".join(map(str, [self._digest, groups.text, policy, blocks, *settings, *build]))

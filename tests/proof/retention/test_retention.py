@@ -14,17 +14,20 @@ from tests.proof.retention.cells import PRESETS, SHARES, Half, Loop, Traffics, c
 from tests.proof.retention.fleet import Row, part_of_the_way, table
 from tests.proof.retention.judge import Cell, Judge
 from tests.proof.retention.known import KnownResults
-from tests.proof.retention.playing import PlayedTraffic
+from tests.proof.retention.playing import ADAPTIVE, WITH_ENDS, PlayedTraffic
 from tests.proof.retention.pools import chosen_pools, first_place, sizes_of
 from tests.proof.retention.sweep import falls, sweep_lines
 from tests.proof.retention.traffic import TOKENS_PER_ID, Traffic
 from tests.proof.retention.verdict import (
     Summary,
     comparison_lines,
+    ends_lines,
     gain,
     latency_lines,
     lost_lines,
+    mean_lines,
     policy_lines,
+    rival_lines,
     summary_lines,
 )
 from tests.proof.retention.workloads import TraceFile, Workload, workloads
@@ -196,6 +199,45 @@ def test_cells_of_both_loops_are_in_one_table(tmp_path: Path) -> None:
     # In the closed loop, requests arrive after answers that take longer than the open loop says.
     closed, open_loop = cells[:2]
     assert closed.first_token != open_loop.first_token
+
+
+def test_ends_of_sessions_count_only_where_they_are_heeded(tmp_path: Path) -> None:
+    traffic = small(small_chat)
+    with_ends = played(tmp_path, traffic)
+    groups = preset_groups("llama")
+    silent = with_ends.recorded.without_session_ends()
+    assert not any(b"session_end" in line for line in silent.lines)
+    assert silent.without_session_ends() is silent
+    blocks = chosen_pools(with_ends, groups, [60])[0].blocks
+    heeded, ignored = (with_ends.run(groups, policy, blocks) for policy in (WITH_ENDS, ADAPTIVE))
+    assert heeded.hit_tokens > ignored.hit_tokens
+    said_nothing = PlayedTraffic(with_ends.known, silent)
+    assert said_nothing.run(groups, ADAPTIVE, blocks) == ignored
+    (cell,) = judged(tmp_path, "llama", traffic, shares=[60], loops=CLOSED)
+    gained = f"{cell.shares[WITH_ENDS] - cell.shares[ADAPTIVE]:+.2f}"
+    lines = list(ends_lines([cell]))
+    assert lines[-1].startswith("| closed, all | 1 | ")
+    assert lines[-1].endswith(f" | {gained} | {gained} |")
+    (cell,) = judged(tmp_path, "llama", small(small_scan), shares=[60], loops=CLOSED)
+    assert WITH_ENDS not in cell.shares
+    assert len(list(ends_lines([cell]))) == 2
+
+
+def test_means_are_of_seeds_and_neighbours() -> None:
+    lost, won = cell(10, 44.0), replace(cell(11, 47.0), seed=2)
+    other = replace(cell(10, 44.0), preset="gpt-oss")
+    row = list(mean_lines([lost, won, other]))[2]
+    assert row == "| all | 2 | 1 (50 %) | -1.00 | -0.25 | +4.75 |"
+
+
+def test_each_policy_is_compared_with_the_best_of_the_others() -> None:
+    cells = [cell(10, 50.0), cell(20, 44.0)]
+    rows = list(rival_lines(cells))[2:]
+    assert rows == [
+        "| closed, vllm | 2 | 2 (100 %) | -10.00 | -7.50 |",
+        "| closed, arc | 2 | 1 (50 %) | -5.00 | -2.00 |",
+        "| closed, adaptive | 2 | 1 (50 %) | -1.00 | +2.00 |",
+    ]
 
 
 def test_a_planted_loss_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,25 +1,31 @@
 """Summarizes the cells for ``adaptive``: tables, and a comparison of two results."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
 from kvoxide.lab.replay.input import CLAIRVOYANT, DEFAULT_POLICY, UNLIMITED
 
 from .judge import Cell
-from .playing import ADAPTIVE
+from .playing import ADAPTIVE, WITH_ENDS
 
 LOSS: Final = 0.3  # points of hit share from which on a cell counts as lost
 CHANGE: Final = 0.1  # points from which on a cell counts as changed
 SLOWER: Final = 1.01  # times the default's first-token time from which on a cell counts as slower
 MAX_LINES: Final = 40  # lost cells in a table
-_NO_RIVALS: Final = (ADAPTIVE, UNLIMITED, CLAIRVOYANT)
+_COLUMNS: Final = (
+    "lost by more than 0.3",
+    "worst",
+    "mean gain on the best other",
+    "on the default",
+)
+_NO_RIVALS: Final = (ADAPTIVE, WITH_ENDS, UNLIMITED, CLAIRVOYANT)
 
 
-def gain(cell: Cell) -> float:
-    """Return the points of hit share by which ``adaptive`` is above the best other policy."""
-    return cell.shares[ADAPTIVE] - cell.shares[best_other(cell)]
+def gain(cell: Cell, policy: str = ADAPTIVE) -> float:
+    """Return the points of hit share by which a policy of ours is above the best other policy."""
+    return cell.shares[policy] - cell.shares[best_other(cell)]
 
 
 def best_other(cell: Cell) -> str:
@@ -43,12 +49,12 @@ class Summary:
     mean_above_default: float
 
     @classmethod
-    def of(cls, cells: Sequence[Cell]) -> "Summary":
-        gains = [gain(cell) for cell in cells]
-        above = [cell.shares[ADAPTIVE] - cell.shares[DEFAULT_POLICY] for cell in cells]
+    def of(cls, cells: Sequence[Cell], policy: str = ADAPTIVE) -> "Summary":
+        gains = [gain(cell, policy) for cell in cells]
+        above = [cell.shares[policy] - cell.shares[DEFAULT_POLICY] for cell in cells]
         return cls(
             num_cells=len(cells),
-            num_lost=sum(map(is_lost, cells)),
+            num_lost=sum(each < -LOSS for each in gains),
             worst=min(gains, default=0.0),
             mean=sum(gains) / max(1, len(gains)),
             mean_above_default=sum(above) / max(1, len(above)),
@@ -59,18 +65,52 @@ class Summary:
         return f"{lost} | {self.worst:+.2f} | {self.mean:+.2f} | {self.mean_above_default:+.2f}"
 
 
-def summary_lines(cells: Sequence[Cell]) -> Iterator[str]:
+def summary_lines(cells: Sequence[Cell], name: str = "cells") -> Iterator[str]:
     """Yield a table in Markdown with both loops: all cells, and the cells of each half, kind of
     workload, preset and pool."""
     loops = list(dict.fromkeys(cell.loop for cell in cells))
-    each = ["lost by more than 0.3", "worst", "mean gain on the best other", "on the default"]
-    columns = [f"{loop}: {name}" for loop in loops for name in each]
-    yield f"| cells | number | {' | '.join(columns)} |"
+    columns = [f"{loop}: {column}" for loop in loops for column in _COLUMNS]
+    yield f"| {name} | number | {' | '.join(columns)} |"
     yield "|" + "---|" * (2 + len(columns))
     for name, some in _rows(cells):
         by_loop = [[cell for cell in some if cell.loop == loop] for loop in loops]
         values = " | ".join(str(Summary.of(of_loop)) for of_loop in by_loop)
         yield f"| {name} | {len(by_loop[0])} | {values} |"
+
+
+def mean_lines(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the same table for the means of cells that differ only in the seed and in the pool's
+    neighbour. A single cell depends on chance, above all in the closed loop."""
+    yield from summary_lines(means(cells), "means of seeds and neighbours")
+
+
+def means(cells: Sequence[Cell]) -> list[Cell]:
+    """Return a cell for each workload, half, preset, pool and loop, with the means of its cells."""
+    alike: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        place = (cell.workload, cell.half, cell.preset, str(cell.pool), cell.loop)
+        alike.setdefault(place, []).append(cell)
+    return [_mean(some) for some in alike.values()]
+
+
+def _mean(cells: Sequence[Cell]) -> Cell:
+    shares = {name: fmean(cell.shares[name] for cell in cells) for name in cells[0].shares}
+    return replace(cells[0], shares=shares, first_token={})
+
+
+def ends_lines(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a table in Markdown of the cells in which clients say where a session ends: without
+    and with this knowledge."""
+    some = [cell for cell in cells if WITH_ENDS in cell.shares]
+    columns = [f"{name}: {column}" for name in ("adaptive", "with ends") for column in _COLUMNS]
+    yield f"| cells with ends | number | {' | '.join(columns)} | most gained | most lost |"
+    yield "|" + "---|" * (4 + len(columns))
+    for loop in dict.fromkeys(cell.loop for cell in some):
+        for name, part in _rows([cell for cell in some if cell.loop == loop]):
+            values = " | ".join(str(Summary.of(part, policy)) for policy in (ADAPTIVE, WITH_ENDS))
+            changes = [cell.shares[WITH_ENDS] - cell.shares[ADAPTIVE] for cell in part]
+            most = f"{max(changes):+.2f} | {min(changes):+.2f}"
+            yield f"| {loop}, {name} | {len(part)} | {values} | {most} |"
 
 
 def policy_lines(cells: Sequence[Cell]) -> Iterator[str]:
@@ -81,9 +121,35 @@ def policy_lines(cells: Sequence[Cell]) -> Iterator[str]:
     for loop in dict.fromkeys(cell.loop for cell in cells):
         of_loop = [cell for cell in cells if cell.loop == loop]
         for name, some in [("all", of_loop), *_by(of_loop, "pool"), *_by(of_loop, "kind")]:
-            means = [fmean(cell.shares[policy] for cell in some) for policy in policies]
-            values = " | ".join(f"{mean:.1f}" for mean in means)
+            all_shares = [_with_same(cell.shares) for cell in some]
+            averages = [fmean(shares[policy] for shares in all_shares) for policy in policies]
+            values = " | ".join(f"{average:.1f}" for average in averages)
             yield f"| {loop}, {name} | {len(some)} | {values} |"
+
+
+def rival_lines(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a table in Markdown of each policy alone against the best of all others. No client says
+    where a session ends."""
+    left_out = (WITH_ENDS, UNLIMITED, CLAIRVOYANT)
+    policies = [policy for policy in _policies(cells) if policy not in left_out]
+    yield f"| policy | number | {' | '.join(_COLUMNS[:3])} |"
+    yield "|---|---|---|---|---|"
+    for loop in dict.fromkeys(cell.loop for cell in cells):
+        of_loop = [cell for cell in cells if cell.loop == loop]
+        for policy in policies:
+            others = [name for name in policies if name != policy]
+            gains = [
+                cell.shares[policy] - max(cell.shares[other] for other in others)
+                for cell in of_loop
+            ]
+            lost = sum(each < -LOSS for each in gains)
+            values = f"{lost} ({100 * lost / len(gains):.0f} %) | {min(gains):+.2f}"
+            yield f"| {loop}, {policy} | {len(gains)} | {values} | {fmean(gains):+.2f} |"
+
+
+def _with_same(shares: dict[str, float]) -> dict[str, float]:
+    """Return the shares with those that equal another one, because no client says an end."""
+    return {WITH_ENDS: shares[ADAPTIVE], **shares}
 
 
 def latency_lines(cells: Sequence[Cell]) -> Iterator[str]:
@@ -94,9 +160,9 @@ def latency_lines(cells: Sequence[Cell]) -> Iterator[str]:
         for name, some in _rows([cell for cell in cells if cell.loop == loop]):
             p50, p99 = ([_change(cell, place) for cell in some] for place in (0, 1))
             slower = sum(change > SLOWER for change in p99)
-            means = " | ".join(f"{100 * fmean(each) - 100:+.1f} %" for each in (p50, p99))
+            changes = " | ".join(f"{100 * fmean(each) - 100:+.1f} %" for each in (p50, p99))
             most = f"{100 * max(p99) - 100:+.0f} %"
-            yield f"| {loop}, {name} | {len(some)} | {means} | {slower} | {most} |"
+            yield f"| {loop}, {name} | {len(some)} | {changes} | {slower} | {most} |"
 
 
 def _change(cell: Cell, place: int) -> float:
@@ -147,7 +213,10 @@ def comparison_lines(before: Sequence[Cell], after: Sequence[Cell]) -> Iterator[
 
 
 def _policies(cells: Sequence[Cell]) -> list[str]:
-    return list(dict.fromkeys(policy for cell in cells for policy in cell.shares))
+    found = dict.fromkeys(policy for cell in cells for policy in cell.shares)
+    return [policy for policy in found if policy != WITH_ENDS] + [
+        policy for policy in found if policy == WITH_ENDS
+    ]
 
 
 def _rows(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
