@@ -11,17 +11,29 @@ pub struct Conversation {
     pub id: u64,
     /// A hash of the `chat_id` that this chat continues.
     pub continues: Option<u64>,
+    /// Whether `id` is a number that only requests of the same part of the trace share.
+    pub is_of_part: bool,
 }
 
 impl Conversation {
     /// Returns the conversation with a name.
     pub fn of_name(name: &str) -> Self {
-        Self { id: xxh3_64(name.as_bytes()), continues: None }
+        Self { id: xxh3_64(name.as_bytes()), continues: None, is_of_part: false }
     }
 
     /// Returns the conversation that a value names.
     pub fn of_value(value: &Value) -> Self {
-        Self { id: number(value), continues: None }
+        Self { id: number(value), continues: None, is_of_part: false }
+    }
+
+    /// Returns the conversation with this number in its part of the trace.
+    pub fn of_number_in_part(number: u64) -> Self {
+        Self { id: number, continues: None, is_of_part: true }
+    }
+
+    /// Returns the conversation, which is in this part of the trace.
+    pub fn in_part(self, part: u64) -> Self {
+        if self.is_of_part { Self::of_numbers(self.id, part) } else { self }
     }
 
     /// Returns the conversation with this number and this part.
@@ -43,7 +55,7 @@ impl Conversation {
         let chat = fields.get("chat_id")?;
         let has_parent = |parent: &&Value| !parent.is_null() && parent.as_i64() != Some(-1);
         let parent = fields.get("parent_chat_id").filter(has_parent);
-        Some(Self { id: number(chat), continues: parent.map(number) })
+        Some(Self { id: number(chat), continues: parent.map(number), is_of_part: false })
     }
 }
 

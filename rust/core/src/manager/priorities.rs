@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Manager;
 use crate::error::Result;
-use crate::pool::RequestRetention;
+use crate::pool::{Adaptive, RequestRetention};
 use crate::retention::Policy;
 
 impl Manager {
@@ -34,6 +34,12 @@ impl Manager {
     /// Checks that requests' priorities have an effect.
     pub fn check_takes_priorities(&self) -> Result<()> {
         self.retention.check_takes_priorities()
+    }
+
+    /// Returns how many more free blocks with a priority above the default the protected share can
+    /// hold.
+    pub fn num_spare_protected(&self) -> usize {
+        self.pool.adaptive().map_or(0, Adaptive::num_spare_high_priority)
     }
 
     /// Returns whether some request's priority has a time to live. Then [`Self::set_now`] must be

@@ -259,6 +259,34 @@ fn popped_blocks_keep_their_priority() {
 }
 
 #[test]
+fn a_request_that_is_preempted_gives_nothing_up() {
+    let hits_after = |is_preempted: bool, pops: bool| {
+        let mut manager = full(41, 0.25);
+        serve(&mut manager, 1, own(1, 16), None);
+        let ending = RequestRetention::default().in_session(7).ending_session();
+        let mut request = Request::new(&manager, 2, own(2, 16));
+        manager.with_retention(Some(&Arc::new(ending.clone())), |manager| {
+            admit(manager, &mut request);
+        });
+        let at_release = if is_preempted { ending.while_preempted() } else { ending };
+        manager.with_retention(Some(&Arc::new(at_release)), |manager| match pops {
+            false => manager.free(2).expect("a request that runs"),
+            true => {
+                let mut blocks = manager.pop_blocks_for_free(2).expect("a request that runs");
+                blocks.reverse();
+                manager.release_blocks(&blocks).expect("blocks in use");
+            }
+        });
+        serve(&mut manager, 3, own(3, 16), None);
+        [1, 2].map(|prompt| num_hit(&mut manager, prompt, 16))
+    };
+    for pops in [false, true] {
+        assert_eq!(hits_after(false, pops), [64, 32]);
+        assert_eq!(hits_after(true, pops), [32, 64]);
+    }
+}
+
+#[test]
 fn blocks_in_use_are_never_taken_whatever_their_priority() {
     let mut manager = full(21, 0.5);
     let mut running = Request::new(&manager, 1, own(1, 8));

@@ -58,6 +58,11 @@ pub trait Cache {
     /// Releases all blocks of a request.
     fn free(&mut self, request: RequestId);
 
+    /// Releases all blocks of a request that will run again.
+    fn preempt(&mut self, request: RequestId) {
+        self.free(request);
+    }
+
     /// Caches the blocks of a request that are full after `num_computed_tokens` are computed.
     fn cache(&mut self, _request: &RequestView<'_>, _num_computed_tokens: usize) {}
 
@@ -291,6 +296,12 @@ impl Cache for ManagedCache {
         // A request that never got a block is unknown to the manager.
         let retention = self.retentions.get(&request);
         let _ = self.manager.with_retention(retention, |manager| manager.free(request));
+    }
+
+    fn preempt(&mut self, request: RequestId) {
+        self.begin_call(request);
+        let retention = self.retentions.get(&request).map(|it| Arc::new(it.while_preempted()));
+        let _ = self.manager.with_retention(retention.as_ref(), |manager| manager.free(request));
     }
 
     fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {

@@ -264,7 +264,7 @@ impl<'a, C: Cache> Run<'a, C> {
     /// requests are served first.
     pub(super) fn preempt_newest(&mut self) {
         let Some(mut request) = self.running.pop() else { return };
-        self.cache.free(request.index as u64);
+        self.cache.preempt(request.index as u64);
         self.record(|schedule| schedule.preempt(request.index));
         self.report.requests[request.index].preemptions += 1;
         request.num_computed_tokens = 0;

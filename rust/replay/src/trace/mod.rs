@@ -23,7 +23,7 @@ pub use fields::LineError;
 pub use ids::HashIds;
 pub use prompt::Prompt;
 pub use reader::{FormatDetails, Reader};
-pub use request::{After, Event, MAX_LENGTH, TraceRequest, Wait, WaitTime};
+pub use request::{After, Event, HintedRanges, MAX_LENGTH, TraceRequest, Wait, WaitTime};
 pub use schedule::{
     Event as ScheduleEvent, Preempted, Recorded, ResetBefore, Schedule, Scheduled, StepDuration,
 };
@@ -53,6 +53,7 @@ pub struct Trace {
 /// that served them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Part {
+    number: u64,
     first_id: i64,
     delay: u64,
     instance: Option<u32>,
@@ -79,7 +80,7 @@ impl Trace {
                 "the trace already contains its answers and cannot take more lines".into(),
             ));
         }
-        let Part { first_id, delay, instance } = self.part;
+        let Part { number, first_id, delay, instance } = self.part;
         self.widths = self.widths_with(&request)?;
         if let Prompt::HashIds { length, hash_ids, num_output_ids } = request.prompt {
             let hash_ids = hash_ids.shifted(first_id);
@@ -87,6 +88,7 @@ impl Trace {
             request.prompt = Prompt::HashIds { length, hash_ids, num_output_ids };
         }
         request.arrival = request.arrival.map(|arrival| arrival.saturating_add(delay));
+        request.conversation = request.conversation.map(|it| it.in_part(number));
         request.instance = request.instance.or(instance);
         let has_schedule = !self.schedules.is_empty();
         request.recorded = request.recorded.filter(|_| has_schedule);
@@ -109,7 +111,7 @@ impl Trace {
             true => self.largest_id + 1,
             false => 0,
         };
-        self.part = Part { first_id, delay, instance };
+        self.part = Part { number: self.part.number + 1, first_id, delay, instance };
     }
 
     /// Begins the schedule of the current part.

@@ -1,5 +1,7 @@
 //! One request of a trace.
 
+use std::ops::Range;
+
 use kvoxide_core::{RequestRetention, RetentionPriority};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,8 @@ pub struct TraceRequest {
     pub output_length: usize,
     /// The priority of its blocks, if the request sets one.
     pub priority: Option<RetentionPriority>,
+    /// The hints for ranges of its tokens, if it gives any.
+    pub ranges: Option<Box<HintedRanges>>,
     /// Tokens per id, if the format of the trace determines this number.
     pub tokens_per_id: Option<usize>,
     /// The instance that served the request, from 0, if it was recorded.
@@ -38,6 +42,15 @@ pub struct TraceRequest {
     pub recorded: Option<Recorded>,
     /// The events for which the request waits, usually instead of a time of arrival.
     pub wait: Option<Box<Wait>>,
+}
+
+/// The hints of a request for ranges of its tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HintedRanges {
+    /// The priorities of ranges.
+    pub priorities: Vec<(Range<usize>, RetentionPriority)>,
+    /// The ranges that the request gives up when it ends.
+    pub given_up: Vec<Range<usize>>,
 }
 
 /// The wait of a request for others.
@@ -100,10 +113,19 @@ impl TraceRequest {
     /// session of its conversation.
     pub fn retention(&self) -> Option<RequestRetention> {
         let session = self.conversation.map(|conversation| conversation.id);
-        if session.is_none() && self.priority.is_none() && !self.ends_session {
+        let is_plain = self.priority.is_none() && self.ranges.is_none() && !self.ends_session;
+        if session.is_none() && is_plain {
             return None;
         }
         let mut retention = self.priority.map_or_else(RequestRetention::default, Into::into);
+        for ranges in self.ranges.iter() {
+            for (tokens, priority) in &ranges.priorities {
+                retention = retention.with_priority(tokens.clone(), *priority);
+            }
+            for tokens in &ranges.given_up {
+                retention = retention.giving_up(tokens.clone());
+            }
+        }
         if let Some(session) = session {
             retention = retention.in_session(session);
         }
@@ -118,6 +140,7 @@ impl TraceRequest {
             prompt,
             output_length,
             priority: None,
+            ranges: None,
             tokens_per_id: None,
             instance: None,
             skips_reading: false,

@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_chat_waits_for_the_chat_that_its_line_names() {
         let mut trace = trace(&[(0, &[1]), (1, &[2]), (5, &[3])]);
-        let chat = |id, continues| Some(Conversation { id, continues });
+        let chat = |id, continues| Some(Conversation { id, continues, is_of_part: false });
         let chats = [chat(1, None), chat(2, None), chat(3, Some(1))];
         trace.requests.iter_mut().zip(chats).for_each(|(it, chat)| it.conversation = chat);
         assert_eq!(trace.close_loop(), Ok(1));

@@ -18,6 +18,12 @@ pub struct RetentionPriority {
     lifetime: Option<u64>,
 }
 
+impl Default for RetentionPriority {
+    fn default() -> Self {
+        Self { priority: Self::DEFAULT_PRIORITY, lifetime: None }
+    }
+}
+
 impl RetentionPriority {
     /// The priority of blocks for which no request asks for another priority.
     pub const DEFAULT_PRIORITY: u8 = 50;
@@ -47,6 +53,11 @@ impl RetentionPriority {
         }
     }
 
+    /// Returns the same priority with a time to live.
+    pub fn for_seconds(self, seconds: f64) -> Result<Self> {
+        Self::new(self.priority.into(), Some(seconds))
+    }
+
     /// Returns the priority, from 0 to 100.
     pub fn priority(self) -> u8 {
         self.priority
@@ -56,6 +67,16 @@ impl RetentionPriority {
     #[must_use]
     pub fn lowered_to(self, max_priority: u8) -> Self {
         Self { priority: self.priority.min(max_priority), ..self }
+    }
+
+    /// Returns the time after a block's last use at which the priority ends, in milliseconds.
+    pub fn lifetime(self) -> Option<u64> {
+        self.lifetime
+    }
+
+    /// Returns whether blocks with the priority take part of the protected share.
+    pub fn is_high(self) -> bool {
+        self.priority > Self::DEFAULT_PRIORITY
     }
 
     /// Returns whether it is the default priority.
@@ -151,6 +172,11 @@ impl PriorityLists {
     /// Returns the number of listed blocks above the default priority.
     pub(super) fn num_high(&self) -> usize {
         self.num_high
+    }
+
+    /// Returns how many more blocks above the default priority can be listed.
+    pub(super) fn num_spare(&self) -> usize {
+        self.max_high.saturating_sub(self.num_high)
     }
 
     fn sentinel(&self, priority: u8) -> u32 {

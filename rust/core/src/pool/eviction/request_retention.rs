@@ -19,6 +19,8 @@ pub struct RequestRetention {
     priorities: Vec<(Range<usize>, RetentionPriority)>,
     given_up: Vec<Range<usize>>,
     ends_session: bool,
+    /// Whether the request releases its blocks now, but uses them again.
+    is_preempted: bool,
 }
 
 impl From<RetentionPriority> for RequestRetention {
@@ -54,14 +56,30 @@ impl RequestRetention {
         Self { ends_session: true, ..self.giving_up(0..usize::MAX) }
     }
 
+    /// Returns the retention for a release after which the request continues. It gives nothing up.
+    #[must_use]
+    pub fn while_preempted(&self) -> Self {
+        Self { is_preempted: true, ..self.clone() }
+    }
+
+    /// Returns the priorities that the request asks for, in order.
+    pub fn priorities(&self) -> &[(Range<usize>, RetentionPriority)] {
+        &self.priorities
+    }
+
+    /// Returns the ranges of tokens that the request gives up when it ends.
+    pub fn given_up(&self) -> &[Range<usize>] {
+        &self.given_up
+    }
+
     /// Returns the session of the request, if it has one.
     pub fn session(&self) -> Option<SessionId> {
         self.session
     }
 
-    /// Returns whether no other request of the session follows.
+    /// Returns whether no other request of the session follows, once this one releases its blocks.
     pub fn ends_session(&self) -> bool {
-        self.ends_session
+        self.ends_session && !self.is_preempted
     }
 
     /// Returns whether some priority ends by itself. Then the caller has to set the time.
@@ -74,9 +92,9 @@ impl RequestRetention {
         self.priorities.iter().any(|(_, priority)| !priority.is_default())
     }
 
-    /// Returns whether the request gives tokens up.
-    pub(crate) fn gives_up_any(&self) -> bool {
-        !self.given_up.is_empty()
+    /// Returns whether the request gives tokens up when it releases its blocks.
+    pub fn gives_up_any(&self) -> bool {
+        !self.given_up.is_empty() && !self.is_preempted
     }
 
     /// Returns whether the request gives up the block that ends after `num_tokens` tokens.
@@ -123,5 +141,8 @@ mod tests {
         assert_eq!([32, 48].map(|end| asked.priority_at(end).is_some()), [true, false]);
         let ending = RequestRetention::default().in_session(7).ending_session();
         assert!(ending.ends_session() && ending.gives_up(1) && ending.gives_up(1 << 40));
+        let preempted = ending.while_preempted();
+        assert!(!preempted.ends_session() && !preempted.gives_up_any());
+        assert_eq!(preempted.session(), Some(7));
     }
 }

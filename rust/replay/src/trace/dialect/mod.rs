@@ -13,6 +13,7 @@ mod dynamo;
 mod events;
 mod guess;
 mod guidellm;
+mod hints;
 mod logs;
 mod mooncake;
 mod recording;

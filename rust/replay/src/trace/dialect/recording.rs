@@ -3,6 +3,7 @@
 use kvoxide_core::Outcome;
 use serde_json::Value;
 
+use super::hints::{HINT_FIELDS, hinted_ranges, session};
 use super::rows::{ROW_FIELDS, flag};
 use super::{Dialect, Form, Lines, mooncake};
 use crate::outcomes::Outcomes;
@@ -19,7 +20,11 @@ pub const RECORDING: Dialect = Dialect {
     example: r#"{"timestamp": 3.25, "input_length": 20, "output_length": 30, "hash_ids": [0, 1], "output_hash_ids": [2], "block_size": 16}
 "#,
     form: Form::Lines(Lines {
-        fields: &[ROW_FIELDS, &["status", "priority", "ttl", "request", "skips_cache", "outcomes"]],
+        fields: &[
+            ROW_FIELDS,
+            HINT_FIELDS,
+            &["status", "priority", "ttl", "request", "skips_cache", "outcomes"],
+        ],
         is_like: |_| false,
         extends_mooncake: false,
         read,
@@ -41,12 +46,15 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
     };
     let skips_reading = flag(fields, "skips_cache")?;
     let outcomes = given(fields, "outcomes").map(outcomes).transpose()?;
+    let (conversation, ranges) = (session(fields)?, hinted_ranges(fields)?);
     for request in &mut reading.requests {
         if let Some(outcomes) = &outcomes {
             check_sum(outcomes, request.prompt.len())?;
         }
         request.outcomes = outcomes.clone();
         request.wait = None;
+        request.conversation = request.conversation.or(conversation);
+        request.ranges = ranges.clone();
         request.skips_reading = skips_reading;
         request.recorded = number.map(|number| Recorded { schedule: 0, number });
     }

@@ -72,6 +72,11 @@ impl Adaptive {
         self.priority_lists.num_high()
     }
 
+    /// Returns how many more free blocks above the default priority the protected share can hold.
+    pub fn num_spare_high_priority(&self) -> usize {
+        self.priority_lists.num_spare()
+    }
+
     /// Returns the priority of a block, if it is not the default.
     pub fn priority_of(&self, block: BlockId) -> Option<EffectivePriority> {
         self.metas[block].has_priority().then(|| self.priority_lists.of(block))
