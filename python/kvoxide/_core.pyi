@@ -319,8 +319,8 @@ class BlockHasher:
 
 @final
 class RequestStatus:
-    """The state of a request in the scheduler. Only WAITING and PREEMPTED matter to the manager:
-    the watermark applies to them."""
+    """The state of a request in the scheduler. Only WAITING and PREEMPTED matter to the manager.
+    The watermark applies to them, and a PREEMPTED request releases no blocks for others."""
 
     WAITING: RequestStatus
     RUNNING: RequestStatus
@@ -341,14 +341,29 @@ class Retention:
     request. ``None`` means for ever, and so do more than 49 days. After this time, the block counts
     as of priority 50.
 
-    Raises :class:`RequestError` for an invalid priority or time.
+    ``start`` and ``end`` (tokens): the range of the request's tokens that it is for, without the
+    token ``end``. ``None`` means all tokens from ``start`` on, also generated ones. A block belongs
+    to the range that contains its last token.
+
+    Raises :class:`RequestError` for an invalid priority, time or range.
     """
 
-    def __new__(cls, *, priority: int, ttl: float | None = None) -> Self: ...
+    def __new__(
+        cls,
+        *,
+        priority: int,
+        ttl: float | None = None,
+        start: int = 0,
+        end: int | None = None,
+    ) -> Self: ...
     @property
     def priority(self) -> int: ...
     @property
     def ttl(self) -> float | None: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int | None: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 @final
@@ -362,7 +377,20 @@ class Request:
     2-d uint8 array with one row per hash block. ``cache_salt`` and ``lora`` (name, path) become
     part of the hashes and of the events.
 
-    Raises :class:`RequestError` for a wrong dtype, shape or combination, and
+    Adaptive retention uses the next four. Hints need it; a session alone does not.
+    docs/how-to/sessions-and-hints.md explains them.
+
+    - ``session_id``: requests of one session continue each other.
+    - ``retention``: a :class:`Retention`, or several for ranges of tokens. If ranges overlap, the
+      last one counts.
+    - ``release``: ranges of tokens as pairs (start, end), whose blocks are evicted first once the
+      request is freed. An end of ``None`` means all tokens from the start on.
+    - ``ends_session``: no other request of the session follows. All tokens are released.
+
+    A released block stays if another session has hit it. A request that is freed with the status
+    ``PREEMPTED`` releases nothing and does not end its session.
+
+    Raises :class:`RequestError` for a wrong dtype, shape, combination or range, and
     :class:`BlockHashError` for hashes of unequal or unusable length.
     """
 
@@ -379,10 +407,17 @@ class Request:
         session_id: str | None = None,
         skip_reading_prefix_cache: bool = False,
         kv_cache_report_mode: Literal["incremental", "full"] = "incremental",
-        retention: Retention | None = None,
+        retention: Retention | Sequence[Retention] | None = None,
+        release: Sequence[tuple[int, int | None]] = (),
+        ends_session: bool = False,
     ) -> Self: ...
     @property
-    def retention(self) -> Retention | None: ...
+    def retention(self) -> Retention | list[Retention] | None:
+        """Return ``None``, the only retention, or all of them."""
+    @property
+    def release(self) -> list[tuple[int, int | None]]: ...
+    @property
+    def ends_session(self) -> bool: ...
     @property
     def request_id(self) -> str: ...
     @property

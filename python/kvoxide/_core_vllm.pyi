@@ -124,6 +124,22 @@ class VllmBlockNumbers:
         other blocks of the prompt get unique numbers."""
 
 @final
+class VllmGrantedHints:
+    """Reads the hints that requests were granted, for recordings. Sessions have numbers from 0, in
+    the order of their first use. It remembers the sessions that it saw last, at least 262,144.
+
+    ``max_priority`` is the highest priority that a request may get; 0 ignores all hints.
+    """
+
+    def __new__(cls, max_priority: int) -> Self: ...
+    def of_request(self, request: Any) -> dict[str, Any]:
+        """Return the fields of a recorded request that describe its session and hints.
+
+        ``request`` has vLLM's attributes ``num_prompt_tokens``, ``session_id``,
+        ``sampling_params`` and ``kv_hints``.
+        """
+
+@final
 class VllmBlockHasher:
     """Hashes blocks of vLLM's requests for :mod:`kvoxide.vllm`. Long calls release the GIL.
 
@@ -200,7 +216,7 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
     ``waiting_states`` are the request states that the watermark applies to. ``num_tokens`` is a
     property of this name and the attribute whose length it is; the engine does not call the
     property on a request that has it. ``max_priority`` is the highest priority that a request may
-    claim; 0 ignores all claims. ``older_rules`` has names of rules of older releases of vLLM
+    get; 0 ignores all hints. ``older_rules`` has names of rules of older releases of vLLM
     (:func:`kvoxide._core.older_rules`). Requests are identified by their id. Of a request, only new
     hashes are read. Refusals are exceptions of the built-in classes that vLLM raises:
     ``ValueError``, ``AssertionError``, ``IndexError``. Every invariant is checked after each
@@ -259,8 +275,13 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
     def poison(self, reason: str) -> None:
         """Refuse every further call with :class:`PoisonedError`, whose message is ``reason``."""
     def empty_blocks(self) -> VllmBlocks: ...
-    def free(self, request_id: str) -> None: ...
-    def pop_blocks_for_free(self, request_id: str, with_null_head: bool) -> list[VllmBlock]: ...
+    def free(self, request_id: str, request: Any = None) -> None:
+        """Release the blocks of a request. If ``request`` is given and has not finished, it was
+        preempted. Then it gives no blocks up, and its session does not end."""
+    def pop_blocks_for_free(
+        self, request_id: str, with_null_head: bool, request: Any = None
+    ) -> list[VllmBlock]:
+        """Forget a request and return its blocks. ``request`` is as for :meth:`free`."""
     def get_blocks(
         self, request_id: str, tables: tuple[dict[str, Any], ...] | None = None
     ) -> VllmBlocks:

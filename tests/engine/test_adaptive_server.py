@@ -1,6 +1,7 @@
 """Tests of a server with adaptive retention, started as users start it: requests over HTTP, and the
 lines of its log."""
 
+import json
 import random
 import re
 import time
@@ -28,20 +29,38 @@ LONGEST_BLOCKS: Final = MAX_MODEL_LEN // BLOCK_SIZE - 1
 FLOOD: Final = 5
 LINE_TIMEOUT: Final = 30
 
+
+def action(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"action_id": "a", "action_type": kind, "action_version": "0.1", "payload": payload}
+
+
+def hints(*actions: dict[str, Any]) -> dict[str, Any]:
+    envelope = {"protocol_version": "0.1", "message_id": "m", "actions": actions}
+    return {"kvoxide_hints": json.dumps(envelope)}
+
+
 KEEPING: Final[Mapping[str, dict[str, Any]]] = {
     "priority": {"kvoxide_priority": 80},
     "priority and time": {"kvoxide_priority": 80, "kvoxide_ttl": 600},
+    "priority of a range": {
+        "kvoxide_priority": 80,
+        "kvoxide_priority_ranges": [0, KEPT_BLOCKS * BLOCK_SIZE],
+    },
+    "retained": hints(action("retain", priority=80, ttl=600, end=KEPT_BLOCKS * BLOCK_SIZE)),
 }
 LOSING: Final[Mapping[str, dict[str, Any]]] = {
     "nothing": {},
     "the default": {"kvoxide_priority": 50, "kvoxide_ttl": 600},
     "time that has gone by": {"kvoxide_priority": 80, "kvoxide_ttl": 0.001},
+    "no time": {"kvoxide_priority": 80, "kvoxide_ttl": 0},
+    "the end of a session": {"kvoxide_priority": 80, "kvoxide_session_end": True},
+    "released": hints(action("retain", priority=80), action("release")),
 }
 IGNORED: Final[Mapping[str, dict[str, Any]]] = {
     "too high": {"kvoxide_priority": 101},
     "too low": {"kvoxide_priority": -1, "kvoxide_ttl": 600},
     "a word": {"kvoxide_priority": "high"},
-    "no time": {"kvoxide_priority": 80, "kvoxide_ttl": 0},
+    "hints that are no JSON": {"kvoxide_hints": "{"},
 }
 # vLLM itself refuses these in vllm_xargs.
 REFUSED: Final[Mapping[str, Any]] = {
@@ -205,10 +224,11 @@ def test_who_wants_all_of_the_pool_leaves_the_others_three_quarters(served: Serv
 def test_what_is_no_priority_is_served_without_one_and_told_once(served: Served) -> None:
     for name in IGNORED:
         assert served.rounds[name].again["cached"] == 0, name
-    (told,) = served.lines("kvoxide: ignoring ")
+    (told,) = served.lines("kvoxide: ignoring a malformed hint of a request: ")
     assert "WARNING" in told
-    assert "kvoxide_priority and kvoxide_ttl of a request: " in told
-    assert "101" in told
+    assert "kvoxide_priority is 101; it must be an integer from 0 to 100" in told
+    (expired,) = served.lines("kvoxide: ignoring a hint that has expired: ")
+    assert "kvoxide_ttl is 0;" in expired
 
 
 def test_what_vllm_refuses_is_a_bad_request(served: Served) -> None:

@@ -38,13 +38,14 @@ def told(log: pytest.LogCaptureFixture) -> list[str]:
     # The handler may get a record twice, from the logger and from a parent of it.
     records = {id(record): record for record in log.records}
     messages = [record.getMessage() for record in records.values()]
-    return [message for message in messages if "kvoxide_priority" in message]
+    return [message for message in messages if "hint" in message]
 
 
 def counted() -> dict[str, float]:
-    """Return how many requests claimed a priority, by what became of the claim."""
-    values = counters.counters().get("kvoxide_priority_requests_total", {})
-    return {dict(labels)["result"]: value for labels, value in values.items()}
+    """Return how many requests claimed a priority, by how the claim was handled."""
+    values = counters.counters().get("kvoxide_hints_total", {})
+    labelled = [(dict(labels), value) for labels, value in values.items()]
+    return {labels["result"]: value for labels, value in labelled if labels["hint"] == "priority"}
 
 
 def request(name: str, prompt: int, num_blocks: int, extra_args: Any = None) -> Any:
@@ -109,7 +110,6 @@ def test_without_a_share_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         {"kvoxide_priority": True},
         {"kvoxide_priority": [80]},
         {"kvoxide_priority": 2**62},
-        {"kvoxide_priority": 80, "kvoxide_ttl": 0},
         {"kvoxide_priority": 80, "kvoxide_ttl": float("nan")},
         {"kvoxide_priority": 80, "kvoxide_ttl": "x" * 1000},
     ],
@@ -121,10 +121,10 @@ def test_what_is_wrong_is_told_once_and_ignored(
     assert serve(manager, request("wrong", 1, 4, wrong)) == 0
     assert serve(manager, request("wrong too", 2, 4, wrong)) == 0
     (message,) = told(log)
-    assert message.startswith("kvoxide: ignoring kvoxide_priority and kvoxide_ttl of a request: ")
+    assert message.startswith("kvoxide: ignoring a malformed hint of a request: kvoxide_")
     assert len(message) < 400
     assert num_kept({"kvoxide_priority": 80}, manager) == 64
-    assert counted() == {"invalid": 2, "accepted": 1}
+    assert counted() == {"malformed": 2, "taken": 1}
 
 
 def test_a_priority_above_the_limit_is_lowered_and_logged_once(
@@ -135,8 +135,8 @@ def test_a_priority_above_the_limit_is_lowered_and_logged_once(
     serve(manager, request("another", 99, 4, {"kvoxide_priority": 100, "kvoxide_ttl": 600}))
     assert num_kept({"kvoxide_priority": 80}, manager) == 0
     (message,) = told(log)
-    assert message.startswith("kvoxide: lowered the kvoxide_priority of a request from 100 to 50")
-    assert counted() == {"lowered": 2}
+    assert "its priority 100 was lowered to 50, the limit of KVOXIDE_PRIORITY" in message
+    assert counted() == {"clipped": 2}
 
 
 def test_a_priority_up_to_the_limit_is_unchanged(
@@ -145,7 +145,7 @@ def test_a_priority_up_to_the_limit_is_unchanged(
     monkeypatch.setenv("KVOXIDE_PRIORITY", "80")
     assert num_kept({"kvoxide_priority": 80}) == 64
     assert num_kept({"kvoxide_priority": 90}) == 64
-    assert counted() == {"accepted": 1, "lowered": 1}
+    assert counted() == {"taken": 1, "clipped": 1}
     assert len(told(log)) == 1
 
 
@@ -158,7 +158,7 @@ def test_an_operator_can_ignore_all_priorities(
     serve(manager, request("low", 98, 4, {"kvoxide_priority": "high"}))
     assert num_kept({"kvoxide_priority": 100}, manager) == 0
     (message,) = told(log)
-    assert "of all requests, because KVOXIDE_PRIORITY is off" in message
+    assert "hints of all requests, because KVOXIDE_PRIORITY is off" in message
     assert counted() == {"ignored": 2}
 
 

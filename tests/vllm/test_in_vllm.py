@@ -17,7 +17,7 @@ RECORDING = [
     "inside_recording.py",
     "inside_recording_ends.py",
     "inside_recorded_outcomes.py",
-    "inside_recorded_priorities.py",
+    "inside_recorded_hints.py",
 ]
 APART = [["inside_releases.py"], RECORDING]
 # Tests of code that differs by release. Each whole run has them with an older one too.

@@ -62,6 +62,7 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<vllm::VllmBlockHasher>()?;
     module.add_class::<ffi::HashChain>()?;
     module.add_class::<vllm::VllmBlockNumbers>()?;
+    module.add_class::<vllm::VllmGrantedHints>()?;
     module.add_class::<vllm::VllmEventClasses>()?;
     module.add_class::<vllm::VllmEvents>()?;
     module.add_class::<offload::VllmBlockIds>()?;

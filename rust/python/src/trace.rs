@@ -13,7 +13,7 @@ use kvoxide_replay::id_width::{MAX_WIDTH, MOONCAKE};
 use kvoxide_replay::outcomes::Outcomes;
 use kvoxide_replay::serving::MAX_INSTANCES;
 use kvoxide_replay::trace::{
-    LineError, MAX_LENGTH, Reader, StepDuration, Trace, TraceRequest, Unit,
+    HintedRanges, LineError, MAX_LENGTH, Reader, StepDuration, Trace, TraceRequest, Unit,
 };
 
 use crate::ffi::{
@@ -120,9 +120,11 @@ impl PyTrace {
             return Err(to_py(py, &Error::Config(message)));
         }
         let arrival = arrival.map(|seconds| microseconds(py, "arrival", seconds)).transpose()?;
-        let priority = retention.map(|retention| retention.priority);
+        let priorities: Vec<_> = retention.iter().map(PyRetention::of_core).collect();
+        let ranges = HintedRanges { priorities, given_up: Vec::new() };
+        let ranges = Some(Box::new(ranges)).filter(|ranges| !ranges.priorities.is_empty());
         let request = TraceRequest::of_tokens(prompt_token_ids, output_length);
-        let request = TraceRequest { arrival, priority, ..request };
+        let request = TraceRequest { arrival, ranges, ..request };
         let pushed = Arc::make_mut(&mut self.trace).push(request);
         pushed.map_err(|error| trace_error(py, &error))
     }

@@ -38,6 +38,7 @@ SETTINGS: list[Any] = [
     Policy(retention="adaptive", protected_share=0.3),
     Retention(priority=80),
     Retention(priority=0, ttl=1.5),
+    Retention(priority=80, start=4, end=8),
     StepTime(base=0.5, prefill=1e-7, context=0.0, running=1e-5),
     Serving(speed=0.3, instances=3, router="scored", weights={"queue": 1.0}),
 ]

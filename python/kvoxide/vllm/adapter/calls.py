@@ -46,10 +46,12 @@ class ManagerCalls(_Calls):
     empty_kv_cache_blocks: VllmBlocks
 
     def free(self, request: Any) -> None:
-        self.engine.free(request.request_id)
+        self.engine.free(request.request_id, request)
 
     def pop_blocks_for_free(self, request: Any) -> list[VllmBlock]:
-        return list(self.coordinator.pop_blocks_for_free(request.request_id))
+        return self.engine.pop_blocks_for_free(
+            request.request_id, self.coordinator.pops_null_heads, request
+        )
 
     def estimate_cached_tokens(self, request: Any) -> int:
         return self.engine.estimate_cached_tokens(request.request_id)

@@ -143,29 +143,46 @@ def log_metrics_off(part: str, reason: str) -> None:
     )
 
 
-def log_ignored_priority(reason: str) -> None:
-    """Log that a request asks for a priority that cannot be used. The compiled module calls this
-    once for a server."""
+def log_malformed_hint(reason: str) -> None:
+    """Log that a hint of a request cannot be used. The compiled module logs each result once for a
+    server."""
     logger.warning(
-        "kvoxide: ignoring kvoxide_priority and kvoxide_ttl of a request: %s. Correct the "
-        "client's values. Further invalid values are ignored without a warning.",
+        "kvoxide: ignoring a malformed hint of a request: %s. Correct the client's values. Further "
+        "malformed hints are ignored without a warning.",
         reason,
     )
 
 
-def log_lowered_priority(asked: str, max_priority: int) -> None:
-    """Log that a request claims a higher priority than the server allows."""
+def log_unknown_hint(reason: str) -> None:
+    """Log that a hint has a type or a version that this kvoxide does not know."""
     logger.info(
-        "kvoxide: lowered the kvoxide_priority of a request from %s to %d, the limit of "
-        "KVOXIDE_PRIORITY. Further requests are lowered without a message.",
-        asked,
-        max_priority,
+        "kvoxide: ignoring a hint of an unknown type or version: %s. Further unknown hints are "
+        "ignored without a message.",
+        reason,
     )
 
 
-def log_switched_off_priority() -> None:
-    """Log that a request claims a priority, but the server ignores all claims."""
+def log_expired_hint(reason: str) -> None:
+    """Log that the time to live of a hint was over when the request arrived."""
     logger.info(
-        "kvoxide: ignoring kvoxide_priority and kvoxide_ttl of all requests, because "
-        "KVOXIDE_PRIORITY is off. Unset it to allow priorities."
+        "kvoxide: ignoring a hint that has expired: %s. Further expired hints are ignored without "
+        "a message.",
+        reason,
+    )
+
+
+def log_clipped_hint(reason: str) -> None:
+    """Log that a request keeps less than it asks for."""
+    logger.info(
+        "kvoxide: a request keeps fewer blocks than its hint asks for: %s. Further hints are "
+        "clipped without a message.",
+        reason,
+    )
+
+
+def log_switched_off_hints() -> None:
+    """Log that a request gives a hint, but the server ignores all hints."""
+    logger.info(
+        "kvoxide: ignoring the priorities and hints of all requests, because KVOXIDE_PRIORITY is "
+        "off. Unset it to allow them."
     )

@@ -17,7 +17,7 @@
 - ``KVOXIDE_RECORD_LIMIT``: the most bytes that a recording takes, with a unit such as ``10GiB``;
   0 for no limit.
 - ``KVOXIDE_PRIORITY``: the highest ``kvoxide_priority`` that a request may claim, from 50 to 100
-  (default). ``off`` ignores the priorities and times to live of all requests.
+  (default). ``off`` ignores the priorities and hints of all requests.
 - ``KVOXIDE_CHECK``: the number of calls between two checks of all invariants; 0 (default) for no
   checks.
 

@@ -127,11 +127,13 @@ METRICS: Final = (
         {"reason": STANDSTILL_REASONS},
     ),
     Metric(
-        "kvoxide_priority_requests_total",
+        "kvoxide_hints_total",
         "counter",
-        "Requests that claim a priority or a time to live, by what became of the claim. Adaptive "
-        "retention only.",
-        {"result": ("accepted", "lowered", "ignored", "invalid")},
+        "Hints of requests, by how they were handled. Adaptive retention only.",
+        {
+            "hint": ("priority", "retain", "release", "session_end", "session_id", "other"),
+            "result": ("taken", "clipped", "expired", "unknown", "malformed", "ignored"),
+        },
     ),
     Metric(
         "kvoxide_host_capacity_bytes",

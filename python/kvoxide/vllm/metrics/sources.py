@@ -12,6 +12,7 @@ from typing import Any, Final
 from kvoxide.vllm.environment import (
     SettingsError,
     counters,
+    hints,
     log_metrics_off,
     observed_engine,
     recognise,
@@ -24,7 +25,6 @@ from kvoxide.vllm.metrics.definitions import BY_NAME, PARTS, SCORING_FUNCTIONS
 from kvoxide.vllm.metrics.report import Distribution, Key, Values, labels_of
 
 NATIVE_PACKAGE: Final = "kvoxide.vllm.adapter."
-PRIORITIES: Final = "kvoxide_priority_requests_total"
 
 MAX_SHARE_OF_COUNTS: Final = 0.001
 """The most that counts of all blocks take of the time."""
@@ -38,7 +38,7 @@ class Sources:
         self._scheduler = scheduler
         self._info = _Info(scheduler)
         self._pool = _Pool()
-        self._zeros = _zeros(METRIC, *((PRIORITIES,) if _reads_priorities() else ()))
+        self._zeros = _zeros(METRIC, *((hints.METRIC,) if _reads_hints() else ()))
         self._readers: dict[str, Callable[[Values, float], None]] = {
             "this process": self._read_process,
             "kvoxide's state": self._read_state,
@@ -118,7 +118,7 @@ def is_native(manager: Any) -> bool:
     return type(manager).__module__.startswith(NATIVE_PACKAGE)
 
 
-def _reads_priorities() -> bool:
+def _reads_hints() -> bool:
     try:
         return settings.current().retention == "adaptive"
     except (ImportError, SettingsError):  # vLLM's own code serves

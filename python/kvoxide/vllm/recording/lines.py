@@ -5,9 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvoxide._core_vllm import VllmBlockNumbers
+from kvoxide._core_vllm import VllmBlockNumbers, VllmGrantedHints
 from kvoxide.outcomes import by_name
-from kvoxide.vllm.recording.granted import granted_retention
 
 
 class EndedRequest(NamedTuple):
@@ -25,6 +24,8 @@ class EndedRequest(NamedTuple):
     block_hashes: list[bytes]
     status: Any
     sampling_params: Any
+    session_id: Any
+    kv_hints: Any
     num_computed_tokens: int
     skips_cache: bool
     outcomes: Sequence[int] | None = None
@@ -49,10 +50,10 @@ class RequestLines:
 
     def __init__(self, tokens_per_id: int, started: float, max_priority: int) -> None:
         """Start without requests. ``started`` is in seconds since the epoch. ``max_priority`` is
-        the highest priority that a request may claim."""
+        the highest priority that a request may get."""
         self._width = tokens_per_id
         self._started = started
-        self._max_priority = max_priority
+        self._hints = VllmGrantedHints(max_priority)
         self._numbers = VllmBlockNumbers()
 
     def line(self, ended: EndedRequest, number: int) -> bytes:
@@ -81,21 +82,17 @@ class RequestLines:
             prompt_ids,
             output_ids,
             ended.status.name.removeprefix("FINISHED_").lower().encode(),
-            _retention(ended.sampling_params, self._max_priority)
+            _further_fields(self._hints.of_request(ended))
             + (b',"skips_cache":true' if ended.skips_cache else b"")
             + _outcomes(ended),
         )
 
 
-def _retention(sampling_params: Any, max_priority: int) -> bytes:
-    """Return the priority and time to live that a request got, as further fields."""
-    granted = granted_retention(getattr(sampling_params, "extra_args", None), max_priority)
-    fields = b""
-    if granted.priority is not None:
-        fields += b',"priority":%d' % granted.priority
-    if granted.ttl is not None:
-        fields += b',"ttl":%.3f' % max(granted.ttl, 0.001)
-    return fields
+def _further_fields(fields: dict[str, Any]) -> bytes:
+    """Return fields in JSON, each after a comma."""
+    if not fields:
+        return b""
+    return b",%b" % json.dumps(fields, separators=(",", ":"))[1:-1].encode()
 
 
 def _outcomes(ended: EndedRequest) -> bytes:

@@ -56,7 +56,7 @@ class Recorder:
     ) -> None:
         """Create the files in ``folder`` and start. ``limit`` is the most bytes that they may take
         together. ``take_outcomes`` is called after each step. ``max_priority`` is the highest
-        priority that a request may claim. Raises :class:`OSError`."""
+        priority that a request may get. Raises :class:`OSError`."""
         self._folder = folder
         self._events: deque[_Event] = deque()
         self._steps: deque[Step] = deque()
@@ -110,6 +110,8 @@ class Recorder:
                     request.block_hashes,
                     request.status,
                     request.sampling_params,
+                    getattr(request, "session_id", None),
+                    getattr(request, "kv_hints", None),
                     max(_num_settled(request), num_again),
                     bool(request.skip_reading_prefix_cache),
                     outcomes,

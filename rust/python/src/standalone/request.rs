@@ -11,7 +11,7 @@ use kvoxide_core::outcomes::Positions;
 use kvoxide_core::{BlockHash, HashWindow, Manager, RequestId, RequestView};
 
 use super::hasher::PyBlockHasher;
-use super::retention::PyRetention;
+use super::retention::Hints;
 use crate::ffi::{
     Hashes, contained, count, hash_bytes, hash_error, one_or_more_token_ids, realm, request_error,
     token_ids,
@@ -62,8 +62,7 @@ pub(crate) struct PyRequest {
     #[pyo3(get)]
     pub(super) session_id: Option<String>,
     pub(super) reports_hits: bool,
-    #[pyo3(get)]
-    pub(super) retention: Option<PyRetention>,
+    pub(super) hints: Hints,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -111,7 +110,8 @@ impl PyRequest {
     #[new]
     #[pyo3(signature = (request_id, prompt_token_ids=None, *, block_hasher=None,
         block_hashes=None, num_prompt_tokens=None, cache_salt=None, lora=None, session_id=None,
-        skip_reading_prefix_cache=false, kv_cache_report_mode="incremental", retention=None))]
+        skip_reading_prefix_cache=false, kv_cache_report_mode="incremental", retention=None,
+        release=Vec::new(), ends_session=false))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -125,9 +125,13 @@ impl PyRequest {
         session_id: Option<String>,
         skip_reading_prefix_cache: bool,
         kv_cache_report_mode: &str,
-        retention: Option<PyRetention>,
+        retention: Option<&Bound<'_, PyAny>>,
+        release: Vec<(i64, Option<i64>)>,
+        ends_session: bool,
     ) -> PyResult<Self> {
+        let hints = Hints::new(py, session_id.as_deref(), retention, release, ends_session)?;
         let prompt = Prompt::new(py, prompt_token_ids, num_prompt_tokens)?;
+        hints.check_starts(py, prompt.num_tokens)?;
         if block_hasher.is_some() && (block_hashes.is_some() || prompt_token_ids.is_none()) {
             let message =
                 "block_hasher needs prompt_token_ids and cannot be used with block_hashes";
@@ -158,7 +162,7 @@ impl PyRequest {
             skip_reading_prefix_cache,
             session_id,
             reports_hits,
-            retention,
+            hints,
         };
         request.hash_new_tokens(py)?;
         Ok(request)
@@ -170,6 +174,21 @@ impl PyRequest {
             let hashes = self.hashes.iter().map(|hash| hash_bytes(py, hash, self.hash_len));
             PyList::new(py, hashes.collect::<Vec<_>>())
         })
+    }
+
+    #[getter]
+    fn retention<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.hints.retention(py)
+    }
+
+    #[getter]
+    fn release(&self) -> Vec<(usize, Option<usize>)> {
+        self.hints.release()
+    }
+
+    #[getter]
+    fn ends_session(&self) -> bool {
+        self.hints.ends_session()
     }
 
     #[getter]

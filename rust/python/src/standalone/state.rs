@@ -11,7 +11,7 @@ use kvoxide_core::{Error, Manager, RequestId, RequestRetention};
 
 use super::clock::Clock;
 use super::events::PendingEvent;
-use super::request::PyRequest;
+use super::request::{PyRequest, RequestStatus};
 use super::stats::PrefixCacheStats;
 use crate::ffi::{
     CheckedState, GuardedCell, IntoPyResult, OutcomeLog, WithCore, mixed_digest, to_py,
@@ -108,6 +108,23 @@ impl State {
         let retention = self.retentions.get(&id).cloned();
         self.update_time(py, retention.as_deref())?;
         self.change(py, request, |core| core.with_retention(retention.as_ref(), call))
+    }
+
+    /// Runs a call that releases the blocks of a request, and keeps its events. The blocks of a
+    /// preempted request are not given up.
+    pub(super) fn end_for<T>(
+        &mut self,
+        py: Python<'_>,
+        request: &PyRequest,
+        call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
+    ) -> PyResult<T> {
+        let is_preempted = request.status == RequestStatus::Preempted;
+        if let Some(retention) = self.retentions.get_mut(&request.id).filter(|_| is_preempted) {
+            *retention = Arc::new(retention.while_preempted());
+        }
+        let ended = self.change_for(py, request.id, None, call)?;
+        self.retentions.remove(&request.id);
+        Ok(ended)
     }
 
     /// Passes the time to the core if some block has a time to live.

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyType};
 use crate::ffi::ComputedChain;
 
 /// The attributes that calls read in addition to the number of tokens.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 11] = [
     "request_id",
     "status",
     "num_prompt_tokens",
@@ -17,6 +17,9 @@ const NAMES: [&str; 8] = [
     "shared_prefix_boundary",
     "block_hashes",
     "skip_reading_prefix_cache",
+    "sampling_params",
+    "session_id",
+    "kv_hints",
 ];
 
 /// A property that returns the length of a list: the property object, and the list's name.
@@ -32,6 +35,8 @@ struct Class {
     class: Py<PyType>,
     /// Whether the `__dict__` of an instance holds all of these attributes.
     has_plain_attributes: bool,
+    /// Whether no instance has further attributes of these names.
+    has_all_in_dict: bool,
     /// The list whose length `num_tokens` returns.
     token_list: Option<Py<PyString>>,
 }
@@ -55,11 +60,12 @@ impl Requests {
             _ => self.last.insert(Class::of(&request.get_type(), self.num_tokens.as_ref())?),
         };
         if !class.has_plain_attributes {
-            return Ok(Reader { request, attributes: None, token_list: None });
+            return Ok(Reader { request, attributes: None, is_complete: false, token_list: None });
         }
+        let is_complete = class.has_all_in_dict;
         let attributes = request.getattr(intern!(py, "__dict__"))?.cast_into().ok();
         let token_list = class.token_list.as_ref().map(|name| name.bind(py).clone());
-        Ok(Reader { request, attributes, token_list })
+        Ok(Reader { request, attributes, is_complete, token_list })
     }
 }
 
@@ -82,7 +88,10 @@ impl Class {
             }
             _ => None,
         };
-        Ok(Self { class: class.clone().unbind(), has_plain_attributes, token_list })
+        let computes_missing = class.getattr_opt(intern!(py, "__getattr__"))?.is_some();
+        let has_all_in_dict = has_plain_attributes && !computes_missing;
+        let class = class.clone().unbind();
+        Ok(Self { class, has_plain_attributes, has_all_in_dict, token_list })
     }
 }
 
@@ -90,6 +99,8 @@ impl Class {
 pub(super) struct Reader<'a, 'py> {
     pub(super) request: &'a Bound<'py, PyAny>,
     attributes: Option<Bound<'py, PyDict>>,
+    /// Whether the attributes in [`NAMES`] are nowhere else.
+    is_complete: bool,
     token_list: Option<Bound<'py, PyString>>,
 }
 
@@ -118,6 +129,19 @@ impl<'py> Reader<'_, 'py> {
         };
         let found = own.map_or_else(|| self.request.getattr_opt(name), |value| Ok(Some(value)))?;
         Ok(found.filter(|value| !value.is_none()))
+    }
+
+    /// Returns one of the attributes in [`NAMES`] that requests can lack. Returns `None` if this
+    /// one lacks it, or if it is `None`.
+    #[inline]
+    pub(super) fn find_optional(
+        &self,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.attributes.as_ref().filter(|_| self.is_complete) {
+            Some(attributes) => Ok(attributes.get_item(name)?.filter(|value| !value.is_none())),
+            None => self.find(name),
+        }
     }
 
     /// Returns one of the attributes in [`NAMES`] as a count.

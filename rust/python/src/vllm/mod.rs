@@ -25,7 +25,7 @@ mod call_times;
 mod state;
 
 mod block_objects;
-mod priorities;
+mod hints;
 mod synced;
 
 mod request;
@@ -41,6 +41,7 @@ pub(crate) use block_numbers::VllmBlockNumbers;
 pub(crate) use blocks::VllmBlocks;
 pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
+pub(crate) use hints::VllmGrantedHints;
 pub(crate) use manager::VllmManager;
 pub(crate) use queue_walk::{VllmFreeWalk, VllmPoolCloser, VllmQueueEnd};
 pub(crate) use sequence::VllmBlockSequence;

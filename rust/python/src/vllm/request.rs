@@ -10,7 +10,6 @@ use pyo3::types::{PyBytes, PyList, PySlice};
 
 use kvoxide_core::{
     BlockHash, Error, HashSource, HashWindow, RequestId, RequestRetention, RequestView, Result,
-    RetentionPriority,
 };
 
 use super::attributes::Reader;
@@ -34,8 +33,7 @@ pub(super) struct RequestCache {
 
 impl RequestCache {
     /// Returns a request without copied hashes.
-    pub(super) fn new(id: RequestId, priority: Option<RetentionPriority>) -> Self {
-        let retention = priority.map(|priority| Arc::new(priority.into()));
+    pub(super) fn new(id: RequestId, retention: Option<Arc<RequestRetention>>) -> Self {
         Self { id, retention, ..Self::default() }
     }
 

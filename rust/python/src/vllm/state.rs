@@ -13,7 +13,7 @@ use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, RequestR
 
 use super::attributes::{Reader, Requests};
 use super::errors::IntoVllmResult;
-use super::priorities::PriorityReader;
+use super::hints::{HintReader, at_release};
 use super::request::RequestCache;
 use super::synced::Synced;
 use crate::ffi::{
@@ -47,8 +47,8 @@ pub(crate) struct VllmState {
     pub(super) requests: RequestCaches,
     /// The readers of requests.
     pub(super) reading: Requests,
-    /// Reads the retention that requests ask for.
-    pub(super) priorities: PriorityReader,
+    /// Reads the sessions and hints of requests.
+    pub(super) hints: HintReader,
     next_id: RequestId,
     /// The number of changing calls after which invariants are checked; 0 means never.
     check_every: u64,
@@ -140,7 +140,7 @@ impl VllmState {
     ) -> Self {
         let requests = RequestCaches::default();
         Self {
-            priorities: PriorityReader::new(&core, max_priority),
+            hints: HintReader::new(&core, max_priority),
             core,
             hash_len: None,
             requests,
@@ -202,9 +202,9 @@ impl VllmState {
         let last_id = self.next_id;
         let known = self.requests.entry_ref(name).or_insert_with(|| {
             self.next_id += 1;
-            RequestCache::new(self.next_id, self.priorities.read(request.request))
+            RequestCache::new(self.next_id, self.hints.read(&self.core, request))
         });
-        self.priorities.update_time(&mut self.core, known.retention.as_deref());
+        self.hints.update_time(&mut self.core, known.retention.as_deref());
         check_written_table(&mut self.core, known.id)?;
         if let Some(synced) = &mut self.synced {
             synced.note(name, known.id);
@@ -269,21 +269,23 @@ impl VllmState {
 
     /// Forgets the name of a request. Returns its number, if it has blocks.
     pub(super) fn forget(&mut self, request_id: &str) -> Option<RequestId> {
-        self.forget_with_retention(request_id).map(|(id, _)| id)
+        self.forget_with_retention(request_id, None).map(|(id, _)| id)
     }
 
     /// Forgets the name of a request whose blocks are about to be released. Returns its number, if
-    /// it has blocks, and its retention.
+    /// it has blocks, and its retention. `request` is the request itself, if the caller has it.
     pub(super) fn forget_with_retention(
         &mut self,
         request_id: &str,
+        request: Option<&Bound<'_, PyAny>>,
     ) -> Option<(RequestId, Option<Arc<RequestRetention>>)> {
         let RequestCache { id, retention, .. } = self.requests.remove(request_id)?;
         if let Some(synced) = &mut self.synced {
             Python::attach(|py| synced.forget(py, request_id, id));
         }
         self.core.forget_lookup(id);
-        self.priorities.update_time(&mut self.core, retention.as_deref());
+        self.hints.update_time(&mut self.core, retention.as_deref());
+        let retention = retention.map(|retention| at_release(retention, request));
         self.core.knows(id).then_some((id, retention))
     }
 

@@ -1,14 +1,10 @@
 //! The scheduler's calls about one request, from its look-up to its end.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::outcomes::PromptStart;
-use kvoxide_core::{
-    AllocateArgs, BlockId, GroupBlocks, Manager, ObservedRequest, RequestRetention, SlotDemand,
-};
+use kvoxide_core::{AllocateArgs, BlockId, GroupBlocks, Manager, ObservedRequest, SlotDemand};
 
 use super::construction::PyManager;
 use crate::ffi::{
@@ -151,8 +147,7 @@ impl PyManager {
     fn free(&self, py: Python<'_>, request: &PyRequest) -> PyResult<()> {
         self.cell.change(py, "free", |state| {
             let id = state.held(py, request)?;
-            state.change_for(py, id, None, |core| core.free(id))?;
-            state.retentions.remove(&id);
+            state.end_for(py, request, |core| core.free(id))?;
             state.names.remove(&request.request_id);
             Ok(())
         })
@@ -182,8 +177,7 @@ impl PyManager {
     ) -> PyResult<Bound<'py, PyList>> {
         self.cell.change(py, "pop_blocks_for_free", |state| {
             let id = state.held(py, request)?;
-            let ids = state.change_for(py, id, None, |core| core.pop_blocks_for_free(id))?;
-            state.retentions.remove(&id);
+            let ids = state.end_for(py, request, |core| core.pop_blocks_for_free(id))?;
             state.names.remove(&request.request_id);
             self.cell.objects_or_poison(py, ids)
         })
@@ -260,9 +254,8 @@ fn allocate(
 ) -> PyResult<Option<Vec<Vec<BlockId>>>> {
     state.check_allocation(py, request, args)?;
     let view = request.view();
-    let retention =
-        request.retention.map(|retention| Arc::new(RequestRetention::from(retention.priority)));
-    if retention.is_some() {
+    let retention = request.hints.requested().cloned();
+    if request.hints.are_given() {
         state.core.check_takes_priorities().into_py(py)?;
     }
     state.update_time(py, retention.as_deref())?;

@@ -169,14 +169,21 @@ impl VllmManager {
         })
     }
 
-    /// Releases the blocks of a request, if it has any.
-    fn free(&self, py: Python<'_>, request_id: &str) -> PyResult<()> {
+    /// Releases the blocks of a request, if it has any. With `request`, the blocks of a request that
+    /// has not finished are not given up.
+    #[pyo3(signature = (request_id, request=None))]
+    fn free(
+        &self,
+        py: Python<'_>,
+        request_id: &str,
+        request: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let _timer = self.engine.call_times.start(TimedCall::Free);
         self.engine.cell.change(py, "free", |state| {
             if let Some(id) = state.id_of(request_id) {
                 state.core.check_none_by_hand(id).into_vllm(py)?;
             }
-            match state.forget_with_retention(request_id) {
+            match state.forget_with_retention(request_id, request) {
                 Some((id, retention)) => state
                     .core
                     .with_retention(retention.as_ref(), |core| core.free(id))
@@ -187,16 +194,18 @@ impl VllmManager {
     }
 
     /// Forgets a request and returns its blocks in token order, group by group. Leading null blocks
-    /// are left out by default.
+    /// are left out by default. `request` is as for `free`.
+    #[pyo3(signature = (request_id, with_null_head, request=None))]
     fn pop_blocks_for_free<'py>(
         &self,
         py: Python<'py>,
         request_id: &str,
         with_null_head: bool,
+        request: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.engine.cell.change(py, "pop_blocks_for_free", |state| {
             let held = state.blocks_of(request_id);
-            if let Some((id, retention)) = state.forget_with_retention(request_id) {
+            if let Some((id, retention)) = state.forget_with_retention(request_id, request) {
                 let pop = |core: &mut Manager| core.pop_blocks_for_free(id);
                 state.core.with_retention(retention.as_ref(), pop).into_vllm(py)?;
             }

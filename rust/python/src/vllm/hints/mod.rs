@@ -1,0 +1,135 @@
+//! Sessions and hints of vLLM's requests: the reader of a manager, which counts and logs how each
+//! hint was handled.
+//!
+//! Clients and orchestrators set all of this. No value raises an error: an invalid hint is counted,
+//! logged once, and ignored.
+
+mod claims;
+mod envelope;
+mod fields;
+mod granted;
+mod handling;
+mod reading;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use kvoxide_core::{Manager, RequestRetention, Retention, SessionId};
+
+use self::handling::{Handled, Handling, NUM_RESULTS};
+use self::reading::HintReading;
+use super::attributes::Reader;
+
+pub(crate) use granted::VllmGrantedHints;
+
+/// Reads the sessions and hints of requests if the policy uses them, and measures the time.
+pub(super) struct HintReader {
+    are_read: bool,
+    /// The highest priority that a request may get; 0 means that hints are ignored.
+    max_priority: u8,
+    sessions: SessionHasher,
+    /// Whether a hint was logged, for each result.
+    logged: [bool; NUM_RESULTS],
+    start: Instant,
+}
+
+/// Hashes the ids of sessions with a random key, so that no client can choose ids with equal hashes.
+type SessionHasher = foldhash::quality::RandomState;
+
+impl HintReader {
+    /// Returns a reader for a new manager.
+    pub(super) fn new(core: &Manager, max_priority: u8) -> Self {
+        Self {
+            are_read: core.config().policy.retention == Retention::Adaptive,
+            max_priority,
+            sessions: SessionHasher::default(),
+            logged: [false; NUM_RESULTS],
+            start: Instant::now(),
+        }
+    }
+
+    /// Returns the retention that a request asks for, as far as it is granted.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        core: &Manager,
+        request: &Reader<'_, '_>,
+    ) -> Option<Arc<RequestRetention>> {
+        if !self.are_read {
+            return None;
+        }
+        let reading = HintReading::of(request, self.max_priority, &self.sessions);
+        if !reading.handled.is_empty() && !was_preempted(request) {
+            for handled in &reading.handled {
+                self.note(core, request.py(), handled);
+            }
+        }
+        reading.retention.map(Arc::new)
+    }
+
+    /// Counts a hint, and logs the first one with its result.
+    #[cold]
+    fn note(&mut self, core: &Manager, py: Python<'_>, handled: &Handled<'_>) {
+        let is_crowded = handled.num_protected_tokens > 0
+            && num_blocks(core, handled.num_protected_tokens) > core.num_spare_protected();
+        let handling = match &handled.handling {
+            Handling::Taken if is_crowded => &Handling::Crowded,
+            handling => handling,
+        };
+        let is_first = !std::mem::replace(&mut self.logged[handling.index()], true);
+        let details = if is_first { handling.details() } else { String::new() };
+        let (hint, result) = (handled.hint.label(), handling.label());
+        // Serving continues even if the hint cannot be counted or logged.
+        let _ = py.import("kvoxide.vllm.environment.hints").and_then(|hints| {
+            hints.call_method1("note", (hint, result, handled.count, is_first, details))
+        });
+    }
+
+    /// Passes the time to the core if some block has a time to live.
+    #[inline]
+    pub(super) fn update_time(&self, core: &mut Manager, retention: Option<&RequestRetention>) {
+        if core.has_times_to_live() || retention.is_some_and(RequestRetention::has_end) {
+            core.set_now(self.start.elapsed().as_millis() as u64);
+        }
+    }
+}
+
+/// Returns the retention for the release of a request's blocks. A request that has not finished was
+/// preempted, and keeps its blocks. vLLM sets the status of a finished request before the release.
+pub(super) fn at_release(
+    retention: Arc<RequestRetention>,
+    request: Option<&Bound<'_, PyAny>>,
+) -> Arc<RequestRetention> {
+    match request {
+        Some(request) if retention.gives_up_any() && !is_finished(request) => {
+            Arc::new(retention.while_preempted())
+        }
+        _ => retention,
+    }
+}
+
+fn is_finished(request: &Bound<'_, PyAny>) -> bool {
+    let finished = request.call_method0(intern!(request.py(), "is_finished"));
+    finished.and_then(|finished| finished.is_truthy()).unwrap_or(false)
+}
+
+/// Returns whether a request was preempted. Then its hints were counted before.
+fn was_preempted(request: &Reader<'_, '_>) -> bool {
+    let preemptions = request.find(intern!(request.py(), "num_preemptions"));
+    preemptions.is_ok_and(|count| count.is_some_and(|count| count.is_truthy().unwrap_or(false)))
+}
+
+/// Returns the number of blocks that tokens fill in the groups that need the whole prefix.
+fn num_blocks(core: &Manager, num_tokens: usize) -> usize {
+    let whole = core.groups().iter().filter(|group| group.is_cacheable && !group.is_sparse);
+    whole.map(|group| num_tokens / group.block_size).sum()
+}
+
+/// Returns a number for the id of a session.
+fn session_number(hasher: &SessionHasher, id: &str) -> SessionId {
+    hasher.hash_one(id)
+}
