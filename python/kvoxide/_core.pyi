@@ -408,7 +408,7 @@ class Request:
         skip_reading_prefix_cache: bool = False,
         kv_cache_report_mode: Literal["incremental", "full"] = "incremental",
         retention: Retention | Sequence[Retention] | None = None,
-        release: Sequence[tuple[int, int | None]] = (),
+        release: Sequence[tuple[int, int | None]] | None = None,
         ends_session: bool = False,
     ) -> Self: ...
     @property

@@ -111,7 +111,7 @@ impl PyRequest {
     #[pyo3(signature = (request_id, prompt_token_ids=None, *, block_hasher=None,
         block_hashes=None, num_prompt_tokens=None, cache_salt=None, lora=None, session_id=None,
         skip_reading_prefix_cache=false, kv_cache_report_mode="incremental", retention=None,
-        release=Vec::new(), ends_session=false))]
+        release=None, ends_session=false))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -126,9 +126,10 @@ impl PyRequest {
         skip_reading_prefix_cache: bool,
         kv_cache_report_mode: &str,
         retention: Option<&Bound<'_, PyAny>>,
-        release: Vec<(i64, Option<i64>)>,
+        release: Option<Vec<(i64, Option<i64>)>>,
         ends_session: bool,
     ) -> PyResult<Self> {
+        let release = release.unwrap_or_default();
         let hints = Hints::new(py, session_id.as_deref(), retention, release, ends_session)?;
         let prompt = Prompt::new(py, prompt_token_ids, num_prompt_tokens)?;
         hints.check_starts(py, prompt.num_tokens)?;
