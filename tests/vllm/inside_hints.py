@@ -15,6 +15,7 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
+from tests.testing.bad_input import IN_HINTS, Row, rows  # noqa: E402
 from tests.testing.small_world import (  # noqa: E402
     config,
     full,
@@ -429,110 +430,41 @@ def with_payload(payload: Any) -> Any:
     return SimpleNamespace(protocol_version="0.1", message_id="m", actions=[bad])
 
 
-MALFORMED_HINTS = {
-    "no envelope": 7,
-    "an object that raises": Raising(),
-    "no actions": SimpleNamespace(protocol_version="0.1"),
-    "actions that are no list": SimpleNamespace(protocol_version="0.1", actions={"a": 1}),
-    "an action that is none": envelope(None),
-    "an action that raises": envelope(Raising()),
-    "an action type that is a number": envelope(
-        SimpleNamespace(action_type=1, action_version="0.1", payload={})
-    ),
-    "an action type with a lone surrogate": envelope(
-        SimpleNamespace(action_type="\ud800", action_version="0.1", payload={})
-    ),
-    "an action version that is a number": envelope(
-        SimpleNamespace(action_type="retain", action_version=0.1, payload={})
-    ),
-    "a protocol version that is a number": SimpleNamespace(
-        protocol_version=0.1, actions=[action("session_end")]
-    ),
-    "an action without a payload": envelope(
-        SimpleNamespace(action_type="retain", action_version="0.1")
-    ),
-    "a payload that is a list": with_payload([80]),
-    "a payload with another field": retain(priority=80, tokens=[0, 16]),
-    "a payload with a million fields": retain(**{f"f{i}": i for i in range(1_000_000)}),
-    "a session end with a field": envelope(action("session_end", session_id="s")),
-    "a retain without a priority": retain(ttl=5.0),
-    "a priority in words": retain(priority="high"),
-    "a priority above 100": retain(priority=101),
-    "a priority below 0": retain(priority=-1),
-    "half a priority": retain(priority=50.5),
-    "a priority that is true": retain(priority=True),
-    "a huge priority": retain(priority=2**70),
-    "a ttl in words": retain(priority=80, ttl="long"),
-    "a ttl that is not a number": retain(priority=80, ttl=float("nan")),
-    "a ttl without an end": retain(priority=80, ttl=float("inf")),
-    "a ttl and a duration": retain(priority=80, ttl=5, duration=5),
-    "a negative start": retain(priority=80, start=-16),
-    "a start after the prompt": retain(priority=80, start=8 * BLOCK + 1),
-    "a start at the end": retain(priority=80, start=32, end=32),
-    "a reversed range": retain(priority=80, start=64, end=32),
-    "a negative end": retain(priority=80, end=-1),
-    "half a token": retain(priority=80, start=0.5),
-    "a token in words": retain(priority=80, start="0"),
-    "a token that raises": retain(priority=80, start=Raising()),
-    "a huge end": retain(priority=80, end=2**70),
-    "a reversed release": envelope(action("release", start=64, end=32)),
-    "a release with a priority": envelope(action("release", priority=0)),
-}
-MALFORMED_EXTRA = {
-    "JSON that is none": {"kvoxide_hints": "{"},
-    "JSON that is a list": {"kvoxide_hints": "[]"},
-    "JSON that is a number": {"kvoxide_hints": "5"},
-    "JSON without actions": {"kvoxide_hints": '{"protocol_version": "0.1"}'},
-    "JSON of a megabyte": {"kvoxide_hints": "[" * 1_000_000},
-    "nested JSON": {"kvoxide_hints": "[" * 60_000},
-    "JSON with a huge number": {"kvoxide_hints": '{"protocol_version": ' + "9" * 6_000 + "}"},
-    "hints that are a number": {"kvoxide_hints": 5},
-    "hints that are none": {"kvoxide_hints": None},
-    "a session end in words": {"kvoxide_session_end": "yes"},
-    "a session end that is 2": {"kvoxide_session_end": 2},
-    "a session end that is a list": {"kvoxide_session_end": [1]},
-    "ranges without a priority": {"kvoxide_priority_ranges": [0, 16]},
-    "half a range": {"kvoxide_priority": 80, "kvoxide_priority_ranges": [0]},
-    "no range": {"kvoxide_priority": 80, "kvoxide_priority_ranges": []},
-    "a range in words": {"kvoxide_priority": 80, "kvoxide_priority_ranges": ["0", "16"]},
-    "a range that is a number": {"kvoxide_priority": 80, "kvoxide_priority_ranges": 16},
-    "a range outside": {"kvoxide_priority": 80, "kvoxide_priority_ranges": [500, 600]},
-    "a reversed range": {"kvoxide_priority": 80, "kvoxide_priority_ranges": [32, 16]},
-    "too many ranges": {"kvoxide_priority": 80, "kvoxide_priority_ranges": [0, 1] * 65},
-}
-MALFORMED_SESSIONS = {
-    "a megabyte": "s" * 1_000_000,
-    "1,025 characters": "s" * 1_025,
-    "a number": 7,
-    "bytes": b"s",
-    "a list": ["s"],
-    "a lone surrogate": "\ud800",
-    "an object that raises": Raising(),
-}
-MALFORMED = [
-    *(pytest.param({"hints": it}, id=name) for name, it in MALFORMED_HINTS.items()),
-    *(pytest.param({"extra": it}, id=name) for name, it in MALFORMED_EXTRA.items()),
-    *(pytest.param({"session": it}, id=f"session {k}") for k, it in MALFORMED_SESSIONS.items()),
-]
+BAD = [row for row in rows() if row.how == IN_HINTS]
 
 
-@pytest.mark.parametrize("wrong", MALFORMED)
-def test_a_malformed_hint_is_counted_and_logged_once(
-    wrong: dict[str, Any], log: pytest.LogCaptureFixture
-) -> None:
+def given_hints(row: Row) -> dict[str, Any]:
+    """Return the arguments of :func:`request` that a row has."""
+    return dict(eval(f"dict({row.given})", dict(globals())))
+
+
+@pytest.mark.parametrize("row", BAD, ids=lambda row: row.what)
+def test_a_bad_hint_is_counted_and_logged_once(row: Row, log: pytest.LogCaptureFixture) -> None:
     manager = make_adaptive()
-    assert serve(manager, request("a", 1, 8, **wrong)) == 0
-    assert serve(manager, request("b", 1, 8, **wrong)) == 8 * BLOCK
-    assert {result for _, result in counted()} == {"malformed"}
-    assert sum(counted().values()) == 2
+    given = given_hints(row)
+    num_blocks = given.pop("prompt_blocks", 8)
+    assert serve(manager, request("a", 1, num_blocks, **given)) == 0
+    assert serve(manager, request("b", 1, num_blocks, **given)) == num_blocks * BLOCK
+    assert {result for _, result in counted()} == {row.answer}
     (message,) = logged(log)
-    assert message.startswith("kvoxide: ignoring a malformed hint of a request: ")
+    assert [part for part in row.says if part not in message] == [], message
     assert len(message) < 400
-    assert not manager.engine.is_poisoned
     # The next request is served with its own hints.
+    manager.reset_prefix_cache()
     serve(manager, request("kept", 2, 8, hints=retain(priority=80, end=64)))
     fill(manager)
     assert num_cached(manager, 2, 8) == 4
+
+
+def test_each_call_with_a_bad_hint_is_counted() -> None:
+    manager = make_adaptive()
+    for number, row in enumerate(BAD):
+        before = sum(counted().values())
+        given = given_hints(row)
+        given.pop("prompt_blocks", None)
+        serve(manager, request(number, 1, 8, **given))
+        added = sum(counted().values()) - before
+        assert added == (5_000 if row.what == "thousands of actions" else 1), row.what
 
 
 @pytest.mark.parametrize("actions", [RaisingList([action("session_end")]), (Raised(),)])

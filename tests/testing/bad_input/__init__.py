@@ -9,9 +9,10 @@ from .running import (
     run_line,
     run_python,
 )
-from .table import IN_VLLM, Row, rows, setup
+from .table import IN_HINTS, IN_VLLM, Row, rows, setup
 
 __all__ = [
+    "IN_HINTS",
     "IN_VLLM",
     "Answer",
     "Row",

@@ -11,6 +11,8 @@ DOCUMENT: Final = TESTS / "bad_input.md"
 
 # The kind of rows that need vLLM.
 IN_VLLM: Final = "vLLM"
+# The rows of hints, which ``tests/vllm/inside_hints.py`` runs.
+IN_HINTS: Final = "hint"
 
 _SPAN: Final = re.compile(r"`([^`]+)`")
 
@@ -18,8 +20,8 @@ _SPAN: Final = re.compile(r"`([^`]+)`")
 @dataclass(frozen=True)
 class Row:
     """One line of a table. ``how`` is the title of the column that holds ``given``, and determines
-    how it is run. ``answer`` is an exception class, an exit status or a field. ``says`` are parts
-    of the message."""
+    how it is run. ``answer`` is an exception class, an exit status, a field or a result. ``says``
+    are parts of the message."""
 
     how: str
     what: str

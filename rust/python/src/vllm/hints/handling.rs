@@ -89,7 +89,7 @@ impl Handling<'_> {
 /// An invalid value.
 pub(super) struct Found<'py> {
     pub(super) name: &'static str,
-    /// The value; `None` if it could not be read.
+    /// The value, unless it is missing, cannot be read, or is not to be logged.
     pub(super) value: Option<Bound<'py, PyAny>>,
     pub(super) expected: &'static str,
 }
@@ -106,7 +106,7 @@ impl<'py> Found<'py> {
         Self { name, value: Some(value.clone()), expected }
     }
 
-    /// Returns a value that could not be read.
+    /// Returns a value that is missing, cannot be read, or is not to be logged.
     pub(super) fn unreadable(name: &'static str, expected: &'static str) -> Self {
         Self { name, value: None, expected }
     }
@@ -114,7 +114,7 @@ impl<'py> Found<'py> {
     fn message(&self) -> String {
         let Self { name, value, expected } = self;
         let Some(value) = value else {
-            return format!("{name} could not be read; it must be {expected}");
+            return format!("{name} has no usable value; it must be {expected}");
         };
         let shown = value.repr().map_or_else(|_| "?".into(), |shown| shown.to_string());
         let shown: String = shown.chars().take(MAX_SHOWN).collect();

@@ -89,7 +89,9 @@ impl<'a, 'py> HintReading<'a, 'py> {
                 self.retention = Some(RequestRetention::default().in_session(session));
             }
             None => {
-                let found = Found::new("session_id", id, "a string of at most 1,024 characters");
+                // Ids of sessions can be secrets, so they are not logged.
+                let expected = "a string of at most 1,024 characters";
+                let found = Found::unreadable("session_id", expected);
                 self.add(Hint::SessionId, 1, Handling::Malformed(found));
             }
         }
