@@ -282,6 +282,9 @@ class VllmManager(_Manager[Any, VllmBlock, Any], _BlockPool[Any]):
         self, request_id: str, with_null_head: bool, request: Any = None
     ) -> list[VllmBlock]:
         """Forget a request and return its blocks. ``request`` is as for :meth:`free`."""
+    def hint_counts(self) -> dict[str, dict[str, int]]:
+        """Return how many hints requests gave, by kind and by result, without zeros. Kinds and
+        results are the labels of the metric ``kvoxide_hints_total``."""
     def get_blocks(
         self, request_id: str, tables: tuple[dict[str, Any], ...] | None = None
     ) -> VllmBlocks:

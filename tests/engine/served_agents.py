@@ -3,10 +3,12 @@ hints in vLLM's server, for agents.
 
 Agents over HTTP send back the answers that they got, with the results of their tools. The next turn
 of an agent arrives after its answer, and a new agent begins when another one is over. A seed
-determines the order of all turns. One server has vLLM's own manager (``KVOXIDE=off``). Another one
-has a larger pool, which shows how many tokens differ because hits end elsewhere. The others have
-``adaptive``, without and with sessions and hints. All serve the same agents with an empty
-cache, but ``adaptive`` keeps what it learnt.
+determines the order of all turns.
+
+One server has vLLM's own manager (``KVOXIDE=off``). Another one caches a state at each block, so
+that hits end elsewhere; it shows how many tokens differ for this reason. The others have
+``adaptive``, without and with sessions and hints. All serve the same agents with an empty cache,
+but ``adaptive`` keeps what it learnt.
 """
 
 import argparse
@@ -15,10 +17,10 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +28,7 @@ from typing import Any, Final
 from tests.testing.preloaded import folder_for_servers
 from tests.testing.vllm_releases import EVERY_RELEASE, NEWEST
 
-from .jobs import QWEN
+from .jobs import QWEN, STATE_BLOCK_SIZE
 from .recurrent import write_recurrent_models
 from .server import Server, serving
 from .workload import random_tokens
@@ -43,6 +45,7 @@ HEADINGS: Final = (
     "| blocks | run | server | requests | cached tokens | cached % | same prompts | other tokens "
     "| of these after the same hit |"
 )
+EVERY_STATE: Final = {"prefix_cache_retention_interval": STATE_BLOCK_SIZE}
 ADAPTIVE: Final = {"KVOXIDE_POLICY": "adaptive"}
 
 
@@ -80,13 +83,12 @@ class Compared:
     mode: str
     variables: dict[str, str]
     has_hints: bool
-    pool: float = 1.0
-    """Its pool, as a multiple of the others' pool."""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 SERVERS: Final = {
     "default": Compared("off", {}, has_hints=False),
-    "default, larger pool": Compared("off", {}, has_hints=False, pool=1.5),
+    "default, every state": Compared("off", {}, has_hints=False, options=EVERY_STATE),
     "adaptive": Compared("require", ADAPTIVE, has_hints=False),
     "adaptive, hints": Compared("require", ADAPTIVE, has_hints=True),
 }
@@ -250,7 +252,7 @@ def _compare(blocks: int, arguments: argparse.Namespace, folder: Path) -> None:
 def _serving(name: str, release: str, blocks: int, folder: Path) -> AbstractContextManager[Server]:
     log = folder / f"{name} {blocks}.log"
     served = SERVERS[name]
-    options = OPTIONS | {"num_gpu_blocks_override": int(blocks * served.pool)}
+    options = {**OPTIONS, "num_gpu_blocks_override": blocks, **served.options}
     return serving(
         MODEL, served.mode, release, folder, log, options, served.variables, is_new=False
     )

@@ -331,8 +331,11 @@ def test_the_scheduler_gives_up_at_the_end(ends: str) -> None:
     ],
 )
 def test_each_action_has_one_count(hints: list[Any], expected: dict[Any, int]) -> None:
-    serve(make_adaptive(), request("a", 1, 8, hints=envelope(*hints)))
+    manager = make_adaptive()
+    serve(manager, request("a", 1, 8, hints=envelope(*hints)))
     assert counted() == expected
+    reported = manager.engine.hint_counts()
+    assert {(hint, it): n for hint in reported for it, n in reported[hint].items()} == expected
 
 
 def test_an_unknown_protocol_makes_each_action_unknown() -> None:
@@ -452,7 +455,7 @@ def test_a_bad_hint_is_counted_and_logged_once(row: Row, log: pytest.LogCaptureF
     # The next request is served with its own hints.
     manager.reset_prefix_cache()
     serve(manager, request("kept", 2, 8, hints=retain(priority=80, end=64)))
-    fill(manager)
+    fill(manager, 12)
     assert num_cached(manager, 2, 8) == 4
 
 

@@ -16,6 +16,16 @@ pub(super) enum Hint {
 }
 
 impl Hint {
+    /// Every kind, in the order of the numbers.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Priority,
+        Self::Retain,
+        Self::Release,
+        Self::SessionEnd,
+        Self::SessionId,
+        Self::Other,
+    ];
+
     /// Returns the value of the counter's label `hint`.
     pub(super) fn label(self) -> &'static str {
         match self {
@@ -49,15 +59,13 @@ pub(super) enum Handling<'py> {
     Ignored,
 }
 
+/// The values of the counter's label `result`.
+pub(super) const RESULTS: [&str; NUM_RESULTS] =
+    ["taken", "clipped", "expired", "unknown", "malformed", "ignored"];
 pub(super) const NUM_RESULTS: usize = 6;
 
 impl Handling<'_> {
-    /// Returns the value of the counter's label `result`.
-    pub(super) fn label(&self) -> &'static str {
-        ["taken", "clipped", "expired", "unknown", "malformed", "ignored"][self.index()]
-    }
-
-    /// Returns the number of the result.
+    /// Returns the place of the result in [`RESULTS`].
     pub(super) fn index(&self) -> usize {
         match self {
             Self::Taken => 0,

@@ -17,10 +17,11 @@ use std::time::Instant;
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use kvoxide_core::{Manager, RequestRetention, Retention, SessionId};
 
-use self::handling::{Handled, Handling, NUM_RESULTS};
+use self::handling::{Handled, Handling, Hint, NUM_RESULTS, RESULTS};
 use self::reading::HintReading;
 use super::attributes::Reader;
 
@@ -32,8 +33,8 @@ pub(super) struct HintReader {
     /// The highest priority that a request may get; 0 means that hints are ignored.
     max_priority: u8,
     sessions: SessionHasher,
-    /// Whether a hint was logged, for each result.
-    logged: [bool; NUM_RESULTS],
+    /// The number of hints of each kind with each result.
+    counts: [[u64; NUM_RESULTS]; Hint::ALL.len()],
     start: Instant,
 }
 
@@ -47,7 +48,7 @@ impl HintReader {
             are_read: core.config().policy.retention == Retention::Adaptive,
             max_priority,
             sessions: SessionHasher::default(),
-            logged: [false; NUM_RESULTS],
+            counts: [[0; NUM_RESULTS]; Hint::ALL.len()],
             start: Instant::now(),
         }
     }
@@ -80,13 +81,31 @@ impl HintReader {
             Handling::Taken if is_crowded => &Handling::Crowded,
             handling => handling,
         };
-        let is_first = !std::mem::replace(&mut self.logged[handling.index()], true);
+        let result = handling.index();
+        let is_first = self.counts.iter().all(|counts| counts[result] == 0);
+        self.counts[handled.hint as usize][result] += handled.count as u64;
         let details = if is_first { handling.details() } else { String::new() };
-        let (hint, result) = (handled.hint.label(), handling.label());
+        let (hint, result) = (handled.hint.label(), RESULTS[result]);
         // Serving continues even if the hint cannot be counted or logged.
         let _ = py.import("kvoxide.vllm.environment.hints").and_then(|hints| {
             hints.call_method1("note", (hint, result, handled.count, is_first, details))
         });
+    }
+
+    /// Returns the number of hints by kind and result, without zeros.
+    pub(super) fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        for (hint, counts) in Hint::ALL.iter().zip(&self.counts) {
+            let counts = RESULTS.iter().zip(counts).filter(|&(_, &count)| count > 0);
+            let of_hint = PyDict::new(py);
+            for (result, count) in counts {
+                of_hint.set_item(result, count)?;
+            }
+            if !of_hint.is_empty() {
+                found.set_item(hint.label(), of_hint)?;
+            }
+        }
+        Ok(found)
     }
 
     /// Passes the time to the core if some block has a time to live.

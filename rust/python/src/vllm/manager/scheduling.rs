@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBool, PyList, PySlice, PyString, PyTuple};
+use pyo3::types::{IntoPyDict, PyBool, PyDict, PyList, PySlice, PyString, PyTuple};
 
 use kvoxide_core::outcomes::{Positions, PromptStart};
 use kvoxide_core::{
@@ -238,6 +238,11 @@ impl VllmManager {
                 None => Ok(()),
             }
         })
+    }
+
+    /// Returns how many hints were given by kind and result, without zeros.
+    fn hint_counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.engine.cell.read(py, |state| state.hints.counts(py))
     }
 
     fn estimate_cached_tokens(&self, py: Python<'_>, request_id: &str) -> PyResult<usize> {
