@@ -362,6 +362,19 @@ def test_what_other_code_holds_stays_the_same_object() -> None:
     assert pool.blocks[tail.block_id].ref_cnt == 5
 
 
+def test_a_method_taken_before_the_switch_pops_the_blocks_of_a_request() -> None:
+    manager = make_manager()
+    request = make_request("popped", list(range(40)))
+    assert manager.allocate_slots(request, 40) is not None
+    pop, num_free = manager.pop_blocks_for_free, manager.block_pool.get_num_free_blocks()
+    manager.block_pool.touch = manager.block_pool.touch
+    assert not is_native(manager)
+    blocks = pop(request)
+    assert blocks
+    manager.block_pool.free_blocks(reversed(blocks))
+    assert manager.block_pool.get_num_free_blocks() == num_free + len(blocks)
+
+
 def test_a_hook_that_an_observer_sets_works_from_the_next_call_on() -> None:
     class Collector:
         pool: Any = None

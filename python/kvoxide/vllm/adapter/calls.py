@@ -49,9 +49,9 @@ class ManagerCalls(_Calls):
         self.engine.free(request.request_id, request)
 
     def pop_blocks_for_free(self, request: Any) -> list[VllmBlock]:
-        return self.engine.pop_blocks_for_free(
-            request.request_id, self.coordinator.pops_null_heads, request
-        )
+        # vLLM's own coordinator, once it has replaced kvoxide's, has no such attribute.
+        with_null_head = getattr(self.coordinator, "pops_null_heads", False)
+        return self.engine.pop_blocks_for_free(request.request_id, with_null_head, request)
 
     def estimate_cached_tokens(self, request: Any) -> int:
         return self.engine.estimate_cached_tokens(request.request_id)

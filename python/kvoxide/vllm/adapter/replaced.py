@@ -20,8 +20,11 @@ class ReplacedEngine:
         method = getattr(StockManager, name)
         return lambda *args: method(self._manager, *args)
 
-    def free(self, request_id: str) -> None:
-        StockManager.free(self._manager, SimpleNamespace(request_id=request_id))
+    def free(self, request_id: str, request: Any = None) -> None:
+        StockManager.free(self._manager, request or SimpleNamespace(request_id=request_id))
+
+    def pop_blocks_for_free(self, request_id: str, with_null_head: bool, request: Any) -> Any:
+        return StockManager.pop_blocks_for_free(self._manager, request)
 
     def estimate_cached_tokens(self, request_id: str) -> int:
         request = SimpleNamespace(request_id=request_id)
