@@ -257,6 +257,7 @@ fn check_replay(trace: &Trace) {
         has_bound: true,
         follows_schedule: false,
         baseline: None,
+        host: None,
         enable_caching: true,
         rules: None,
         release: None,

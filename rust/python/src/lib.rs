@@ -1,5 +1,6 @@
 //! The compiled module of kvoxide: it converts arguments, calls the core, and converts results.
 
+mod host_memory;
 mod offload;
 mod replay;
 mod serving;
@@ -22,6 +23,8 @@ mod _core {
         GroupDeclaration, PyBlockCopy, PyConfig, PyGroupSpec, PyOutcomeReport, PyPolicy,
         PyRetentionReport, group_kinds, older_rules,
     };
+    #[pymodule_export]
+    use super::host_memory::{HostMemoryResult, PyHostMemory};
     #[pymodule_export]
     use super::offload::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};
     #[pymodule_export]

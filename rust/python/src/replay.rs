@@ -22,6 +22,7 @@ use crate::ffi::{
     PyGroupSpec, PyPolicy, Reduced, contained, optional_size, reduced, restored, size, to_py,
     warn_renamed,
 };
+use crate::host_memory::{HostMemoryResult, PyHostMemory};
 use crate::serving::{PyServing, ServingResult};
 use crate::trace::{PyTrace, outcome_rows};
 
@@ -39,7 +40,7 @@ impl PySimulation {
     #[new]
     #[pyo3(signature = (trace, kv_cache_groups, num_blocks, *, policy=None, baseline=None,
         concurrency=256, max_batched_tokens=8192, report_from=0, bound=false, serving=None,
-        follows_schedule=false, rules=None, release=None, enable_caching=true))]
+        follows_schedule=false, rules=None, release=None, enable_caching=true, host_memory=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
@@ -57,11 +58,13 @@ impl PySimulation {
         rules: Option<&Bound<'_, PyAny>>,
         release: Option<&Bound<'_, PyAny>>,
         enable_caching: bool,
+        host_memory: Option<PyHostMemory>,
     ) -> PyResult<Self> {
         let settings = Settings {
             groups: kv_cache_groups.into_iter().map(|group| group.spec).collect(),
             num_blocks: optional_size(py, "num_blocks", num_blocks)?,
             policy: policy.unwrap_or_default().policy,
+            host: host_memory.map(|given| given.memory),
             baseline: baseline.map(named_baseline).transpose().map_err(|it| to_py(py, &it))?,
             concurrency: size(py, "concurrency", concurrency)?,
             max_batched_tokens: size(py, "max_batched_tokens", max_batched_tokens)?,
@@ -169,6 +172,24 @@ impl SimulationResult {
         let mut counted = self.report.counted().filter_map(|request| request.hit_answer_tokens);
         let first = counted.next()?;
         Some(counted.fold(first, |sum, tokens| sum + tokens))
+    }
+
+    /// Returns the hit tokens that were loaded from CPU memory.
+    #[getter]
+    fn loaded_tokens(&self) -> usize {
+        self.report.counted().map(|request| request.loaded_tokens).sum()
+    }
+
+    #[getter]
+    fn loaded_per_request<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        let of = |request: &RequestReport| request.hit_tokens.map(|_| request.loaded_tokens as i64);
+        let loaded: Vec<_> = self.report.requests.iter().map(|it| of(it).unwrap_or(-1)).collect();
+        loaded.into_pyarray(py)
+    }
+
+    #[getter]
+    fn host_memory(&self) -> Option<HostMemoryResult> {
+        self.report.host.map(|report| HostMemoryResult { report })
     }
 
     #[getter]

@@ -19,6 +19,8 @@ pub struct ActiveRequest {
     /// Decode steps before this number of computed tokens are no-ops.
     pub next_call: usize,
     pub skips_reading: bool,
+    /// Whether the blocks that were loaded for the request are cached.
+    pub is_settled: bool,
 }
 
 /// A request that arrives at an instance.
@@ -46,6 +48,7 @@ impl ActiveRequest {
             expected_hit: 0,
             next_call: 0,
             skips_reading: request.skips_reading,
+            is_settled: false,
         }
     }
 

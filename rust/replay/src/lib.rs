@@ -9,6 +9,8 @@
 //!
 //! [`baselines`] are simple eviction policies to compare with.
 //!
+//! [`host`] is CPU memory in addition to the pool.
+//!
 //! In [`serving`] requests arrive over time, a [`router`] sends them to instances, and a [`clock`]
 //! models the duration of steps. [`packed`] encodes traces and reports as bytes for other
 //! processes.
@@ -21,6 +23,7 @@ pub mod clairvoyant;
 pub mod clock;
 mod conversation;
 mod histogram_counts;
+pub mod host;
 pub mod id_width;
 pub mod losses;
 mod no_op_steps;

@@ -10,6 +10,7 @@ use kvoxide_core::{Outcome, RetentionReport};
 
 use crate::cache::Occupancy;
 use crate::histogram_counts::HistogramCounts;
+use crate::host::HostReport;
 use crate::losses::{Losses, Shared};
 use crate::outcomes::Outcomes;
 
@@ -17,6 +18,8 @@ use crate::outcomes::Outcomes;
 pub(crate) const TIMELINE_POINTS: usize = 1000;
 /// The most points with statistics of retention. Each of them reads all blocks.
 pub(crate) const RETENTION_POINTS: usize = 100;
+/// The most samples of CPU memory. Each of them reads all chunks.
+pub(crate) const HOST_SAMPLES: usize = 20;
 
 /// The report of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +31,8 @@ pub struct RequestReport {
     /// The number of prompt tokens that were hit at the request's first admission; `None` if it was
     /// rejected.
     pub hit_tokens: Option<usize>,
+    /// The number of hit tokens that were loaded from CPU memory.
+    pub loaded_tokens: usize,
     /// The number of hit tokens in blocks with generated tokens; `None` if they are not counted.
     pub hit_answer_tokens: Option<usize>,
     /// The prompt tokens that had been computed before and were not hit, by reason.
@@ -49,8 +54,8 @@ impl RequestReport {
         [evicted_full, evicted_tail, never_cached, self.prompt_tokens - known]
     }
 
-    /// Returns the number of prompt tokens with each outcome. A replay knows no host tier, and
-    /// counts tokens with another salt or adapter as first-time tokens. Hits on answers count as
+    /// Returns the number of prompt tokens with each outcome. A replay counts tokens with another
+    /// salt or adapter as first-time tokens. Hits on answers count as
     /// other hits if they are not counted apart.
     pub fn outcomes(&self) -> Outcomes {
         let counts = match self.skips_cache {
@@ -63,14 +68,17 @@ impl RequestReport {
 
     fn outcomes_of_reading(&self) -> Vec<(Outcome, usize)> {
         let hit = self.hit_tokens.unwrap_or(0);
-        let hit_answer = self.hit_answer_tokens.unwrap_or(0).min(hit);
+        let hit_host = self.loaded_tokens.min(hit);
+        let hit_gpu = hit - hit_host;
+        let hit_answer = self.hit_answer_tokens.unwrap_or(0).min(hit_gpu);
         let Losses { evicted_full, evicted_tail, never_cached } = self.losses;
         let could_be_hit = hit + self.losses.num_tokens();
         let shared = self.shared.num_tokens.max(could_be_hit);
         // The last token has to be computed, even if all of the prompt was computed before.
         let last = usize::from(shared == self.prompt_tokens && shared > could_be_hit);
         vec![
-            (Outcome::HitGpu, hit - hit_answer),
+            (Outcome::HitGpu, hit_gpu - hit_answer),
+            (Outcome::HitHost, hit_host),
             (Outcome::HitAnswer, hit_answer),
             (Outcome::FirstTime, self.prompt_tokens - shared),
             (Outcome::BelowBlock, shared - could_be_hit - last),
@@ -183,6 +191,8 @@ pub struct Report {
     pub wall: Duration,
     /// The clairvoyant bound under the run's schedule, if the settings ask for it.
     pub bound: Option<Bound>,
+    /// The counts of CPU memory, if there is any.
+    pub host: Option<HostReport>,
 }
 
 impl Report {

@@ -8,6 +8,7 @@
 //!
 //! In the order of its layers, each module uses only the modules below it:
 //!
+//! - [`search`]: the longest hit of a request in all groups of a connector.
 //! - [`lookup`], [`store`], [`tier`]: the calls of the tier. The first looks up many keys, the second
 //!   stores them, and the third has all other calls.
 //! - [`policy`]: orders the evictable chunks, by `lru` or `arc`.
@@ -15,6 +16,8 @@
 //!   [`event`] and [`release`] have the types of events and of vLLM's releases.
 //! - [`chunks`], [`ordered_keys`]: the containers, chunks by key and keys in an order.
 //! - [`key`], [`links`]: keys with their positions, and the links of ordered lists.
+
+mod search;
 
 mod lookup;
 mod store;
@@ -40,5 +43,6 @@ pub use lookup::PrefixMemo;
 pub use policy::{HostPolicy, LruRank};
 pub use release::VllmVersion;
 pub use request::{HostRequest, Seen};
+pub use search::{ChunkLookup, HostGroup, HostHit, HostSearch, TooFewKeys, WantedLoad};
 pub use store::StorePlan;
 pub use tier::{ChunkState, HostTier, HostTierConfig};

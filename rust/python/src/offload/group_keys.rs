@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use kvoxide_core::CacheKey;
-use kvoxide_core::host::HostTier;
+use kvoxide_core::host::{ChunkLookup, HostTier};
 
 use super::hash_lengths::HashLengths;
 use super::request_keys::{ChunkKeys, GroupKeys, RequestKeys};
@@ -57,26 +57,22 @@ pub(super) enum ReadKeys<'py> {
     Listed(Vec<CacheKey>),
 }
 
-impl ReadKeys<'_> {
-    pub(super) fn len(&self) -> usize {
+impl ChunkLookup for ReadKeys<'_> {
+    fn len(&self) -> usize {
         match self {
             Self::InRust(keys, group) => keys.num_keys(*group),
             Self::Listed(keys) => keys.len(),
         }
     }
 
-    /// Returns how many keys a tier has from the first of these places on; `None` if one of them is
-    /// pending.
-    pub(super) fn prefix(&self, places: Range<usize>, tier: &HostTier) -> Option<usize> {
+    fn prefix(&self, places: Range<usize>, tier: &HostTier) -> Option<usize> {
         match self {
             Self::InRust(keys, group) => keys.lookup_prefix(*group, places, tier),
             Self::Listed(keys) => tier.lookup_prefix(keys[places].iter().copied()),
         }
     }
 
-    /// Returns the end of the last run of `window` keys that a tier has: see
-    /// [`HostTier::lookup_window`].
-    pub(super) fn window(
+    fn window(
         &self,
         places: Range<usize>,
         (window, first_window): (usize, usize),
@@ -92,8 +88,7 @@ impl ReadKeys<'_> {
         }
     }
 
-    /// Whether one of the keys at these places is noted as being loaded.
-    pub(super) fn is_any_loading(&self, places: Range<usize>, tier: &HostTier) -> bool {
+    fn is_any_loading(&self, places: Range<usize>, tier: &HostTier) -> bool {
         match self {
             Self::InRust(keys, group) => tier.is_any_loading(keys.keys(*group, places)),
             Self::Listed(keys) => tier.is_any_loading(keys[places].iter().copied()),

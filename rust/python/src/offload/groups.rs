@@ -2,29 +2,30 @@
 
 use pyo3::prelude::*;
 
+use kvoxide_core::host::HostGroup;
+
 /// A group of a connector, with the names of vLLM's configuration of it.
 #[derive(FromPyObject)]
 pub(super) struct OffloadGroup {
-    /// The index of its blocks among the blocks of all groups.
-    pub(super) group_idx: usize,
-    pub(super) tokens_per_block: usize,
-    pub(super) tokens_per_chunk: usize,
-    /// Chunks of its window; `None` for full attention.
-    pub(super) sliding_window_size_in_chunks: Option<usize>,
-    /// Tokens before the end of a load that its window needs, where the window counts tokens.
-    pub(super) load_window_tokens: Option<usize>,
-    /// Whether its last chunk may change, so that a hit ends a chunk before it.
-    pub(super) is_eagle_group: bool,
-    /// Whether each of its chunks is a state, which covers all tokens before it.
-    pub(super) is_state: bool,
+    group_idx: usize,
+    tokens_per_block: usize,
+    tokens_per_chunk: usize,
+    sliding_window_size_in_chunks: Option<usize>,
+    load_window_tokens: Option<usize>,
+    is_eagle_group: bool,
+    is_state: bool,
 }
 
-impl OffloadGroup {
-    /// Returns how many chunks a load that ends after `num_tokens` needs; `None` for all.
-    pub(super) fn load_window(&self, num_tokens: usize) -> Option<usize> {
-        let window = self.sliding_window_size_in_chunks?;
-        let Some(tokens) = self.load_window_tokens else { return Some(window) };
-        let padding = num_tokens.next_multiple_of(self.tokens_per_chunk) - num_tokens;
-        Some(window.max((tokens + padding).div_ceil(self.tokens_per_chunk)))
+impl From<OffloadGroup> for HostGroup {
+    fn from(group: OffloadGroup) -> Self {
+        Self {
+            group_idx: group.group_idx,
+            tokens_per_block: group.tokens_per_block,
+            tokens_per_chunk: group.tokens_per_chunk,
+            window_chunks: group.sliding_window_size_in_chunks,
+            load_window_tokens: group.load_window_tokens,
+            is_eagle_group: group.is_eagle_group,
+            is_state: group.is_state,
+        }
     }
 }

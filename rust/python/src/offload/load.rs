@@ -6,9 +6,9 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use kvoxide_core::host::HostGroup;
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
-use super::groups::OffloadGroup;
 use crate::vllm::VllmBlocks;
 
 /// The blocks of a request in a group, of kvoxide's manager or of vLLM's.
@@ -89,7 +89,7 @@ impl GroupLoad {
     /// Returns what a load of the tokens after `num_computed` up to `num_cached` covers, and adds
     /// the blocks to `block_ids`; `None` for what vLLM's own method has to refuse.
     pub(super) fn plan(
-        group: &OffloadGroup,
+        group: &HostGroup,
         table: &Table<'_>,
         (num_computed, num_cached): (usize, usize),
         (num_keys, blocks_per_chunk): (usize, usize),
@@ -105,7 +105,7 @@ impl GroupLoad {
         let num_chunks = num_cached.div_ceil(group.tokens_per_chunk);
         let num_blocks =
             end.checked_sub(first).ok_or_else(|| PyIndexError::new_err("a load has no block"))?;
-        let most = group.sliding_window_size_in_chunks.map(|window| window * blocks_per_chunk + 1);
+        let most = group.window_chunks.map(|window| window * blocks_per_chunk + 1);
         if most.is_some_and(|most| num_blocks > most) || num_keys < num_chunks {
             return Ok(None);
         }

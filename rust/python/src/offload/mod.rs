@@ -6,7 +6,6 @@
 mod planner;
 
 mod load;
-mod look_up;
 
 mod tier;
 

@@ -6,13 +6,12 @@ use pyo3::exceptions::{PyAssertionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::host::ChunkId;
+use kvoxide_core::host::{ChunkId, HostGroup, HostSearch, TooFewKeys, WantedLoad};
 
 use super::group_keys::{KeysOfGroup, LoadedKeys, ReadKeys};
 use super::groups::OffloadGroup;
 use super::keys::Keys;
 use super::load::{GroupLoad, Table};
-use super::look_up::{LookedUp, NoAnswer, Wanted};
 use super::plan::chunk_array;
 use super::request::PyHostRequest;
 use super::request_keys::ChunkKeys;
@@ -21,7 +20,7 @@ use super::tier::PyHostTier;
 /// Plans for the groups of a connector, over a tier if its manager has one.
 #[pyclass(module = "kvoxide._core_vllm", name = "OffloadPlanner", frozen)]
 pub(crate) struct OffloadPlanner {
-    looked_up: LookedUp,
+    search: HostSearch,
     blocks_per_chunk: usize,
     tier: Option<Py<PyHostTier>>,
 }
@@ -40,8 +39,9 @@ impl OffloadPlanner {
         align_size: Option<usize>,
         tier: Option<Py<PyHostTier>>,
     ) -> PyResult<Self> {
+        let groups: Vec<_> = groups.into_iter().map(HostGroup::from).collect();
         let is_empty =
-            |group: &OffloadGroup| group.tokens_per_block == 0 || group.tokens_per_chunk == 0;
+            |group: &HostGroup| group.tokens_per_block == 0 || group.tokens_per_chunk == 0;
         if blocks_per_chunk == 0 || align_size == Some(0) || groups.iter().any(is_empty) {
             return Err(PyValueError::new_err(
                 "a chunk, a block and an alignment need at least one token",
@@ -51,10 +51,8 @@ impl OffloadPlanner {
             let message = format!("cannot look up group {at}; there are {} groups", groups.len());
             return Err(PyValueError::new_err(message));
         }
-        let is_full = |at: &&usize| groups[**at].sliding_window_size_in_chunks.is_none();
-        let num_full = order.iter().take_while(is_full).count();
-        let looked_up = LookedUp { groups, order, num_full, align_size };
-        Ok(Self { looked_up, blocks_per_chunk, tier })
+        let search = HostSearch::new(groups, order, align_size);
+        Ok(Self { search, blocks_per_chunk, tier })
     }
 
     /// Returns how many tokens beyond `num_computed` the tier has of a request, `None` if it has to
@@ -73,9 +71,9 @@ impl OffloadPlanner {
         self.tier(py)?.cell.read(py, |state| {
             let keys = keys.iter().map(|keys| keys.read(state.hash_lengths));
             let keys = keys.collect::<PyResult<Vec<ReadKeys<'_>>>>()?;
-            let wanted = Wanted { num_computed, num_tokens, max_new, max_load };
-            let found = self.looked_up.find(wanted, &keys, &state.core);
-            let found = found.map_err(|NoAnswer::TooFewKeys| {
+            let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
+            let found = self.search.find(wanted, &keys, &state.core);
+            let found = found.map_err(|TooFewKeys| {
                 PyAssertionError::new_err("a group has fewer keys than the request has chunks")
             })?;
             Ok((found.num_tokens, found.ends))
@@ -105,7 +103,7 @@ impl OffloadPlanner {
         let (mut block_ids, mut parts) = (Vec::new(), Vec::new());
         let (mut group_sizes, mut block_indices) = (Vec::new(), Vec::new());
         let mut num_chunks = Vec::new();
-        for (group, keys) in self.looked_up.groups.iter().zip(&keys) {
+        for (group, keys) in self.search.groups.iter().zip(&keys) {
             let planned = GroupLoad::plan(
                 group,
                 &Table::of(blocks, group.group_idx)?,
@@ -220,7 +218,7 @@ impl OffloadPlanner {
     }
 
     fn check_num_groups(&self, num: usize) -> PyResult<()> {
-        let expected = self.looked_up.groups.len();
+        let expected = self.search.groups.len();
         if num == expected {
             return Ok(());
         }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use kvoxide_core::{
     AllocateArgs, Manager, ManagerConfig, PrefixHit, RequestId, RequestRetention, RequestView,
-    RetentionReport,
+    RetentionReport, SlotDemand,
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::baselines::{Baseline, Callers};
+use crate::host::{HostConnector, HostMemory, HostTokens};
 use crate::losses::{Ledger, Losses, Shared};
 use crate::no_op_steps::NoOpSteps;
 use crate::trace::Trace;
@@ -32,6 +33,11 @@ pub trait Cache {
 
     /// Returns the longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
+
+    /// Returns the hit of a request that does not read the cache.
+    fn without_look_up(&mut self, _request: &RequestView<'_>) -> Hit {
+        Hit::none()
+    }
 
     /// Attaches a hit, if one is given, and allocates slots for more tokens. Returns `false` if too
     /// few blocks are free.
@@ -61,6 +67,36 @@ pub trait Cache {
     /// Releases all blocks of a request that will run again.
     fn preempt(&mut self, request: RequestId) {
         self.free(request);
+    }
+
+    /// Returns the CPU memory and the manager, if there is CPU memory.
+    fn host(&mut self) -> Option<(&mut HostConnector, &mut Manager)> {
+        None
+    }
+
+    /// Allocates blocks for the tokens of a hit and starts the load of those in CPU memory. Leaves
+    /// `num_reserved` free blocks to other requests. Returns `false` if too few are free.
+    fn load(
+        &mut self,
+        _request: &RequestView<'_>,
+        _hit: &Hit,
+        _slots: Slots,
+        _num_reserved: isize,
+    ) -> Result<bool, kvoxide_core::Error> {
+        Ok(false)
+    }
+
+    /// Caches the blocks of a request whose load has ended.
+    fn end_load(&mut self, _request: &RequestView<'_>) -> Result<(), kvoxide_core::Error> {
+        Ok(())
+    }
+
+    /// Returns how many more blocks a request needs for its whole prompt.
+    fn num_missing_blocks(
+        &mut self,
+        _request: &RequestView<'_>,
+    ) -> Result<isize, kvoxide_core::Error> {
+        Ok(0)
     }
 
     /// Caches the blocks of a request that are full after `num_computed_tokens` are computed.
@@ -124,8 +160,15 @@ impl Slots {
 /// A hit.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// The length of the hit, in tokens.
+    /// The length of the hit, in tokens, including tokens in CPU memory.
     pub length: usize,
+    /// The number of these tokens that are loaded from CPU memory.
+    pub num_loaded: usize,
+    /// Whether the request has to wait for transfers from or to CPU memory.
+    pub is_later: bool,
+    /// The tokens after the hit whose full attention is in GPU and CPU memory together, but whose
+    /// window or state is in neither.
+    pub without_tail: usize,
     /// The end of a shared prefix whose tail is not cached; 0 if there is none.
     pub shared_prefix_boundary: usize,
     /// The number of tokens whose full-attention blocks are cached.
@@ -136,12 +179,62 @@ pub struct Hit {
 impl Hit {
     /// Returns an empty hit for the same cached blocks of full attention.
     pub fn dropped(self) -> Self {
-        Self { length: 0, blocks: None, ..self }
+        Self { length: 0, num_loaded: 0, blocks: None, ..self }
+    }
+
+    fn of_pool(
+        length: usize,
+        shared_prefix_boundary: usize,
+        full_length: usize,
+        blocks: Option<PrefixHit>,
+    ) -> Self {
+        Self {
+            length,
+            num_loaded: 0,
+            is_later: false,
+            without_tail: 0,
+            shared_prefix_boundary,
+            full_length,
+            blocks,
+        }
+    }
+
+    /// Returns the number of tokens that the pool has.
+    pub fn num_local(&self) -> usize {
+        self.length - self.num_loaded
     }
 
     /// Returns the hit of a request that does not read the cache.
     pub fn none() -> Self {
-        Self { length: 0, shared_prefix_boundary: 0, full_length: 0, blocks: None }
+        Self::of_pool(0, 0, 0, None)
+    }
+}
+
+impl Hit {
+    /// Adds the tokens that CPU memory has after the pool's hit. vLLM asks for tokens after the last
+    /// whole block of a hit.
+    fn with_host(
+        self,
+        host: &mut HostConnector,
+        manager: &Manager,
+        request: &RequestView<'_>,
+    ) -> Result<Self, kvoxide_core::Error> {
+        let num_partial = self.length % manager.scheduler_block_size();
+        let num_whole = self.length - num_partial;
+        let found = host.look_up(manager, request, num_whole);
+        let HostTokens { num_tokens, is_later, without_tail } = found;
+        if num_tokens <= num_partial {
+            return Ok(Self { is_later, without_tail, ..self });
+        }
+        let blocks = match self.blocks {
+            Some(hit) if num_partial > 0 => {
+                let blocks = Arc::new(manager.truncated(&hit.blocks, num_whole)?);
+                Some(PrefixHit { blocks, length: num_whole, ..hit })
+            }
+            blocks => blocks,
+        };
+        let length = num_whole + num_tokens;
+        Ok(Self { length, num_loaded: num_tokens, is_later, without_tail, blocks, ..self })
     }
 }
 
@@ -169,6 +262,7 @@ pub struct ManagedCache {
     retentions: HashMap<RequestId, Arc<RequestRetention>>,
     /// The sessions of requests, for a policy that needs them.
     callers: Option<Callers>,
+    host: Option<Box<HostConnector>>,
 }
 
 impl ManagedCache {
@@ -176,7 +270,14 @@ impl ManagedCache {
     pub fn new(config: ManagerConfig) -> Result<Self, kvoxide_core::Error> {
         let manager = Manager::new(config)?;
         let no_op_steps = NoOpSteps::of(&manager);
-        Ok(Self { manager, ledger: None, no_op_steps, retentions: HashMap::new(), callers: None })
+        Ok(Self {
+            manager,
+            ledger: None,
+            no_op_steps,
+            retentions: HashMap::new(),
+            callers: None,
+            host: None,
+        })
     }
 
     /// Starts to record the losses of this trace, and evictions by group.
@@ -195,6 +296,12 @@ impl ManagedCache {
         let pool = self.manager.pool_mut();
         pool.evict_by(baseline.policy(pool.num_blocks() - 1, callers.caller()))?;
         self.callers = Some(callers);
+        Ok(())
+    }
+
+    /// Adds CPU memory.
+    pub fn add_host(&mut self, memory: &HostMemory) -> Result<(), kvoxide_core::Error> {
+        self.host = Some(Box::new(HostConnector::new(&self.manager, memory)?));
         Ok(())
     }
 
@@ -244,12 +351,12 @@ impl Cache for ManagedCache {
             Some(ledger) => ledger.full_length(&self.manager, request, &hit)?,
             None => hit.length,
         };
-        Ok(Hit {
-            length: hit.length,
-            shared_prefix_boundary: hit.shared_prefix_boundary,
-            full_length,
-            blocks: Some(hit),
-        })
+        let (num_local, boundary) = (hit.length, hit.shared_prefix_boundary);
+        let found = Hit::of_pool(num_local, boundary, full_length, Some(hit));
+        match &mut self.host {
+            None => Ok(found),
+            Some(host) => found.with_host(host, &self.manager, request),
+        }
     }
 
     fn allocate(
@@ -273,7 +380,79 @@ impl Cache for ManagedCache {
         };
         let retention = self.retentions.get(&request.id);
         let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
-        Ok(self.manager.with_retention(retention, allocate)?.is_some())
+        let new_blocks = self.manager.with_retention(retention, allocate)?;
+        if let (Some(new_blocks), Some(host)) = (&new_blocks, &mut self.host) {
+            match request.is_waiting {
+                true => host.note_table(&self.manager, request),
+                false => host.note_new_blocks(request.id, new_blocks),
+            }
+        }
+        Ok(new_blocks.is_some())
+    }
+
+    fn without_look_up(&mut self, request: &RequestView<'_>) -> Hit {
+        if let Some(host) = &mut self.host {
+            host.skip_look_up(request.id);
+        }
+        Hit::none()
+    }
+
+    fn host(&mut self) -> Option<(&mut HostConnector, &mut Manager)> {
+        let host = self.host.as_deref_mut()?;
+        Some((host, &mut self.manager))
+    }
+
+    fn load(
+        &mut self,
+        request: &RequestView<'_>,
+        hit: &Hit,
+        slots: Slots,
+        num_reserved: isize,
+    ) -> Result<bool, kvoxide_core::Error> {
+        self.begin_call(request.id);
+        let num_local = hit.num_local();
+        let hit_blocks = hit.blocks.as_ref().filter(|_| num_local > 0);
+        let args = AllocateArgs {
+            num_new_computed_tokens: num_local,
+            new_computed_blocks: hit_blocks.map_or(&[], |hit| &hit.blocks),
+            num_external_computed_tokens: hit.num_loaded,
+            delay_cache_blocks: true,
+            full_sequence_must_fit: slots.whole_must_fit,
+            reserved_blocks: num_reserved,
+            has_scheduled_reqs: slots.has_running,
+            ..AllocateArgs::default()
+        };
+        let retention = self.retentions.get(&request.id);
+        let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
+        if self.manager.with_retention(retention, allocate)?.is_none() {
+            return Ok(false);
+        }
+        if let Some(host) = &mut self.host {
+            host.note_allocated(&self.manager, request.id);
+            host.load(&self.manager, request, num_local, hit.num_loaded)?;
+        }
+        Ok(true)
+    }
+
+    fn end_load(&mut self, request: &RequestView<'_>) -> Result<(), kvoxide_core::Error> {
+        self.begin_call(request.id);
+        self.manager.cache_blocks(request, request.num_computed_tokens)
+    }
+
+    fn num_missing_blocks(
+        &mut self,
+        request: &RequestView<'_>,
+    ) -> Result<isize, kvoxide_core::Error> {
+        let demand = SlotDemand {
+            num_tokens: request.num_tokens,
+            num_tokens_main_model: request.num_tokens,
+            total_computed_tokens: request.num_computed_tokens,
+            num_local_computed_tokens: request.num_computed_tokens,
+            apply_admission_cap: true,
+            prefill_end: request.num_prompt_tokens.max(request.num_tokens.saturating_sub(1)),
+            ..SlotDemand::default()
+        };
+        self.manager.get_num_blocks_to_allocate(request.id, &demand)
     }
 
     fn losses(&self, request: &RequestView<'_>, hit: &Hit) -> Losses {

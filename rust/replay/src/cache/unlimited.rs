@@ -27,7 +27,7 @@ impl UnlimitedCache {
 impl Cache for UnlimitedCache {
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, Error> {
         let length = self.cached_length(request)?;
-        Ok(Hit { length, shared_prefix_boundary: 0, full_length: length, blocks: None })
+        Ok(Hit::of_pool(length, 0, length, None))
     }
 
     fn cached_length(&self, request: &RequestView<'_>) -> Result<usize, Error> {

@@ -30,7 +30,10 @@ impl<C: Cache> Run<'_, C> {
     }
 
     pub fn has_work(&self) -> bool {
-        let is_idle = self.running.is_empty() && self.waiting.is_empty() && self.arrived.is_empty();
+        let is_idle = self.running.is_empty()
+            && self.waiting.is_empty()
+            && self.arrived.is_empty()
+            && self.loaded.is_empty();
         !is_idle || self.next < self.trace.requests().len()
     }
 
@@ -62,7 +65,8 @@ impl<C: Cache> Run<'_, C> {
     }
 
     pub fn load(&self) -> Load {
-        let requests = || self.running.iter().chain(&self.waiting);
+        let requests =
+            || self.running.iter().chain(&self.waiting).chain(&self.loading).chain(&self.loaded);
         let left = |request: &ActiveRequest| {
             let known = request.num_computed_tokens.max(request.expected_hit);
             request.num_prompt_tokens.saturating_sub(known)
@@ -71,7 +75,10 @@ impl<C: Cache> Run<'_, C> {
         let arrived = || self.arrived.iter();
         let occupancy = self.cache.occupancy();
         Load {
-            waiting: self.waiting.len() + self.arrived.len(),
+            waiting: self.waiting.len()
+                + self.arrived.len()
+                + self.loading.len()
+                + self.loaded.len(),
             running: self.running.len(),
             prefill_tokens: requests().map(left).sum::<usize>()
                 + arrived().map(|arrival| prompt(arrival) - arrival.expected_hit).sum::<usize>(),

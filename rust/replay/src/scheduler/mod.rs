@@ -5,11 +5,15 @@
 //! newest running request is preempted: it releases its blocks and waits again, first in line. If
 //! no request was preempted, waiting requests are admitted in order.
 //!
+//! With CPU memory, a request whose hit is loaded gets blocks at once, and runs when its load has
+//! ended.
+//!
 //! Generated tokens that the trace does not know are unique. A request ends when its last token has
 //! a slot. In models with recurrent states, chunks end where states are cached.
 
 mod following;
 mod instance;
+mod loads;
 mod run;
 mod settings;
 mod setup;

@@ -14,10 +14,11 @@ use crate::cache::{Cache, Hit, Slots};
 use crate::chunks::Chunks;
 use crate::clairvoyant::schedule::Schedule;
 use crate::clairvoyant::{Bound, BoundModel};
-use crate::clock::{StepWork, Times};
+use crate::clock::{Nanoseconds, StepWork, Times};
 use crate::losses::Losses;
 use crate::report::{
-    RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS, TimelinePoint,
+    HOST_SAMPLES, RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS,
+    TimelinePoint,
 };
 use crate::tokens::HashSizes;
 use crate::trace::{Trace, TraceRequest};
@@ -38,6 +39,10 @@ pub struct Run<'a, C> {
     /// Arrived requests, if the run does not take them from the trace.
     pub(super) arrived: VecDeque<Arrival>,
     pub(super) waiting: VecDeque<ActiveRequest>,
+    /// Requests whose blocks are being loaded from CPU memory.
+    pub(super) loading: Vec<ActiveRequest>,
+    /// Requests whose blocks were loaded, and that have not run since.
+    pub(super) loaded: VecDeque<ActiveRequest>,
     pub(super) running: Vec<ActiveRequest>,
     /// For each running request, the number of tokens scheduled in this step.
     pub(super) scheduled: Vec<usize>,
@@ -49,6 +54,8 @@ pub struct Run<'a, C> {
     num_answer_tokens: u64,
     /// The work of the current step.
     pub(super) work: StepWork,
+    /// How long the current step waits for stores to CPU memory.
+    pub(super) fence: Nanoseconds,
     /// The times of requests, under a clock.
     pub(super) times: Option<Times>,
     /// The schedule for a bound, if one is computed.
@@ -80,6 +87,8 @@ impl<'a, C: Cache> Run<'a, C> {
             next: 0,
             arrived: VecDeque::new(),
             waiting: VecDeque::new(),
+            loading: Vec::new(),
+            loaded: VecDeque::new(),
             running: Vec::new(),
             scheduled: Vec::new(),
             next_unique_token: -1,
@@ -87,6 +96,7 @@ impl<'a, C: Cache> Run<'a, C> {
             finished: Vec::new(),
             num_answer_tokens: 0,
             work: StepWork::default(),
+            fence: 0,
             times: None,
             schedule: None,
             report: Report {
@@ -134,6 +144,7 @@ impl<'a, C: Cache> Run<'a, C> {
     pub fn close(mut self, wall: Duration, bounded: Option<BoundModel>) -> Result<Report, Stopped> {
         self.report.wall = wall;
         self.report.last = self.cache.occupancy();
+        self.report.host = self.cache.host().map(|(host, _)| host.report());
         self.report.bound = match (bounded, self.schedule.take()) {
             (Some(groups), Some(schedule)) => Some(self.bound(groups, &schedule)?),
             _ if self.settings.has_bound => Some(self.hits_as_bound()),
@@ -180,9 +191,11 @@ impl<'a, C: Cache> Run<'a, C> {
         self.cache.step_starts();
         let mut budget = self.settings.max_batched_tokens;
         let preempted = self.serve_running(&mut budget, &mut step)?;
+        self.collect_loaded();
         if !preempted {
             self.admit_waiting(&mut budget, &mut step)?;
         }
+        self.offer_to_host()?;
         self.report.step.record(step.total);
         self.report.steps += 1;
         let used = self.cache.occupancy().used;
@@ -198,7 +211,10 @@ impl<'a, C: Cache> Run<'a, C> {
         if preempts {
             (0..self.running.len()).for_each(|_| self.preempt_newest());
         }
-        let is_idle = self.running.is_empty() && (preempts || self.waiting.is_empty());
+        let is_idle = self.running.is_empty()
+            && self.loading.is_empty()
+            && self.loaded.is_empty()
+            && (preempts || self.waiting.is_empty());
         if is_idle && self.cache.reset() {
             self.resets.remove(&next);
         }
@@ -207,6 +223,7 @@ impl<'a, C: Cache> Run<'a, C> {
     /// Ends a step.
     pub fn end_step(&mut self) -> Result<(), Stopped> {
         self.cache.step_has_run()?;
+        self.end_host_step(self.times.as_ref().map_or(0, |times| times.now));
         self.generate();
         Ok(())
     }
@@ -249,7 +266,7 @@ impl<'a, C: Cache> Run<'a, C> {
                 });
                 self.scheduled.push(num_new);
                 *budget -= num_new;
-            } else if self.running.len() == 1 {
+            } else if self.running.len() == 1 && !self.has_loads() {
                 self.reject_running();
                 return Ok(true);
             } else {
@@ -265,11 +282,13 @@ impl<'a, C: Cache> Run<'a, C> {
     pub(super) fn preempt_newest(&mut self) {
         let Some(mut request) = self.running.pop() else { return };
         self.cache.preempt(request.index as u64);
+        self.note_preempted(request.index);
         self.record(|schedule| schedule.preempt(request.index));
         self.report.requests[request.index].preemptions += 1;
         request.num_computed_tokens = 0;
         request.next_call = 0;
         request.expected_hit = 0;
+        request.is_settled = false;
         request.is_waiting = true;
         self.waiting.push_front(request);
     }
@@ -285,19 +304,44 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     pub(super) fn reject(&mut self, index: usize) {
+        self.forget_in_host(index);
         self.report.requests[index].hit_tokens = None;
         self.count_finished(index);
     }
 
     fn admit_waiting(&mut self, budget: &mut usize, step: &mut StepClock) -> Result<(), Stopped> {
+        let mut later = VecDeque::new();
+        let result = self.admit_ready(budget, step, &mut later);
+        while let Some(request) = later.pop_back() {
+            self.waiting.push_front(request);
+        }
+        result
+    }
+
+    /// Admits waiting requests in order. Those that have to wait for transfers go to `later`.
+    fn admit_ready(
+        &mut self,
+        budget: &mut usize,
+        step: &mut StepClock,
+        later: &mut VecDeque<ActiveRequest>,
+    ) -> Result<(), Stopped> {
         while *budget > 0 && self.running.len() < self.settings.concurrency {
-            let Some(mut request) = self.next_waiting() else { break };
+            if let Some(request) = self.loaded.pop_front() {
+                if !self.resume_loaded(request, budget, step)? {
+                    break;
+                }
+                continue;
+            }
+            let Some(mut request) = self.next_waiting(later.len()) else { break };
             let view = request.view();
             let (hit, num_new, fits) = step.time(&mut self.report.schedule, || {
                 let hit = match request.skips_reading {
-                    true => Hit::none(),
+                    true => self.cache.without_look_up(&view),
                     false => self.cache.look_up(&view)?,
                 };
+                if hit.is_later || hit.num_loaded > 0 {
+                    return Ok((hit, 0, false));
+                }
                 let view =
                     RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..view };
                 let most = (view.num_tokens - hit.length).min(*budget);
@@ -306,12 +350,25 @@ impl<'a, C: Cache> Run<'a, C> {
                     num_new > 0 && self.cache.allocate(&view, Slots::of(num_new), Some(&hit))?;
                 Ok((hit, num_new, fits))
             })?;
+            if hit.is_later {
+                later.push_back(request);
+                continue;
+            }
+            if hit.num_loaded > 0 {
+                match self.start_load(request, &hit, Slots::of(0), step)? {
+                    None => continue,
+                    Some(request) => {
+                        self.waiting.push_front(request);
+                        break;
+                    }
+                }
+            }
             match fits {
                 true => {
                     *budget -= num_new;
                     self.admit(request, &hit, num_new);
                 }
-                false if self.running.is_empty() => self.reject(request.index),
+                false if self.running.is_empty() && !self.has_loads() => self.reject(request.index),
                 false => {
                     request.shared_prefix_boundary = hit.shared_prefix_boundary;
                     self.waiting.push_front(request);
@@ -323,9 +380,14 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     /// Returns the next request: first preempted requests, then arrived ones, then the next one of
-    /// the trace. It is hashed here unless the router hashed it.
-    fn next_waiting(&mut self) -> Option<ActiveRequest> {
+    /// the trace. It is hashed here unless the router hashed it. `num_later` requests wait for
+    /// transfers.
+    fn next_waiting(&mut self, num_later: usize) -> Option<ActiveRequest> {
         self.waiting.pop_front().or_else(|| {
+            let num_active = self.running.len() + self.loading.len() + num_later;
+            if num_active >= self.settings.concurrency && self.arrived.is_empty() {
+                return None;
+            }
             let next = self.arrived.front().map_or(self.next, |arrival| arrival.request);
             if self.resets.contains_key(&next) {
                 return None;
@@ -353,15 +415,27 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     pub(super) fn admit(&mut self, mut request: ActiveRequest, hit: &Hit, num_new: usize) {
-        request.shared_prefix_boundary = hit.shared_prefix_boundary;
-        request.num_computed_tokens = hit.length;
+        self.note_admission(&mut request, hit);
         request.is_waiting = false;
         self.work.add(&request.view(), hit.length, num_new);
         self.record(|schedule| schedule.admit(request.index, hit.length + num_new));
+        self.cache.note_computed(&request.view(), hit.length, hit.length + num_new);
+        self.running.push(request);
+        self.scheduled.push(num_new);
+    }
+
+    /// Notes the hit of a request that got its first blocks.
+    pub(super) fn note_admission(&mut self, request: &mut ActiveRequest, hit: &Hit) {
+        request.shared_prefix_boundary = hit.shared_prefix_boundary;
+        request.num_computed_tokens = hit.length;
         let report = &mut self.report.requests[request.index];
         // A preempted request hits its own blocks, so only the first admission counts.
         if report.hit_tokens.is_none() {
             report.hit_tokens = Some(hit.length);
+            report.loaded_tokens = hit.num_loaded;
+            if let Some((host, _)) = self.cache.host() {
+                host.count_without_tail(hit.without_tail);
+            }
             let num_before = self.num_answer_tokens;
             let num_answer_tokens = self.cache.hit_answer_tokens();
             report.hit_answer_tokens = num_answer_tokens.map(|num| (num - num_before) as usize);
@@ -373,9 +447,6 @@ impl<'a, C: Cache> Run<'a, C> {
                 false => self.cache.losses(&request.view(), hit),
             };
         }
-        self.cache.note_computed(&request.view(), hit.length, hit.length + num_new);
-        self.running.push(request);
-        self.scheduled.push(num_new);
     }
 
     /// Generates the tokens of a step and ends finished requests.
@@ -403,6 +474,7 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     pub(super) fn end(&mut self, request: &ActiveRequest) {
+        self.note_ended(request);
         self.cache.free(request.index as u64);
         self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();
@@ -424,6 +496,11 @@ impl<'a, C: Cache> Run<'a, C> {
         if is_point(TIMELINE_POINTS) {
             let occupancy = self.cache.occupancy();
             self.report.timeline.push(TimelinePoint { finished, occupancy });
+        }
+        if is_point(HOST_SAMPLES)
+            && let Some((host, manager)) = self.cache.host()
+        {
+            host.sample(manager);
         }
         if is_point(RETENTION_POINTS)
             && let Some(retention) = self.cache.retention()

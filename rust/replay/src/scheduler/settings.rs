@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use kvoxide_core::{Error, GroupSpec, ManagerConfig, OlderRules, Policy};
 
 use crate::baselines::Baseline;
+use crate::host::HostMemory;
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Settings {
     pub policy: Policy,
     /// A simple policy that orders evictions instead of the default one.
     pub baseline: Option<Baseline>,
+    /// The CPU memory of each instance, if it has any.
+    pub host: Option<HostMemory>,
     /// The most requests that run at the same time.
     pub concurrency: usize,
     /// The most tokens in a step.

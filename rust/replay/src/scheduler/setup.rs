@@ -43,6 +43,10 @@ impl<'a> Setup<'a> {
             let message = "a bound needs prefix caching, which is disabled";
             return Err(Error::Config(message.into()));
         }
+        if let Some(host) = &settings.host {
+            host.check()?;
+            check_with_host(settings)?;
+        }
         let longest = trace.requests().iter().map(|r| r.prompt.len() + r.output_length).max();
         let longest = longest.unwrap_or(1).max(1);
         let has_states = settings.groups.iter().any(|group| group.kind == "mamba");
@@ -88,6 +92,9 @@ impl<'a> Setup<'a> {
         if let Some(baseline) = self.settings.baseline {
             cache.evict_by(baseline, self.trace)?;
         }
+        if let Some(host) = &self.settings.host {
+            cache.add_host(host)?;
+        }
         Ok(cache)
     }
 
@@ -118,6 +125,21 @@ impl<'a> Setup<'a> {
         let sizes = (self.hash_sizes, self.chunks.clone());
         Run::new(self.trace, self.settings, self.control, cache, sizes)
     }
+}
+
+/// Checks that the other settings go with CPU memory.
+fn check_with_host(settings: &Settings) -> Result<(), Error> {
+    let message = match settings {
+        Settings { num_blocks: None, .. } => "CPU memory needs a pool that evicts",
+        Settings { has_bound: true, .. } => {
+            "a bound knows only the pool; compute it for one pool of both sizes"
+        }
+        Settings { enable_caching: false, .. } => {
+            "CPU memory needs prefix caching, which is disabled"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Config(message.into()))
 }
 
 /// Returns how many blocks a pool needs to hold the blocks of all requests at the same time,

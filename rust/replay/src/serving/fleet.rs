@@ -50,6 +50,7 @@ impl<'a, C: Cache> Fleet<'a, C> {
         let takes_from_trace = num_instances == 1 && serving.arrivals == Arrivals::Full;
         for run in &mut runs {
             run.keep_times();
+            run.keep_transfer_times();
             if !takes_from_trace {
                 run.wait_for_arrivals();
             }
@@ -93,10 +94,15 @@ impl<'a, C: Cache> Fleet<'a, C> {
         self.instances.first().map_or(Ok(()), |instance| instance.run.check_cancelled())
     }
 
-    /// Returns the time of the next arrival or end of a step.
-    fn next_event(&self) -> Option<Nanoseconds> {
-        let ends = self.instances.iter().filter_map(|instance| Some(instance.step?.1));
-        ends.chain(self.next_arrival()).min()
+    /// Returns the time of the next arrival or end of a step. While an instance has nothing to
+    /// compute, also the end of the next transfer that it waits for.
+    fn next_event(&mut self) -> Option<Nanoseconds> {
+        let next_arrival = self.next_arrival();
+        let ends = self.instances.iter_mut().filter_map(|instance| match instance.step {
+            Some((_, end)) => Some(end),
+            None => instance.run.next_transfer_end(),
+        });
+        ends.chain(next_arrival).min()
     }
 
     fn next_arrival(&self) -> Option<Nanoseconds> {
@@ -193,9 +199,18 @@ impl<'a, C: Cache> Fleet<'a, C> {
     fn start_steps(&mut self) -> Result<(), Stopped> {
         let (now, step_time) = (self.now, self.step_time);
         for Instance { run, step } in &mut self.instances {
-            if step.is_none() && run.has_work() {
+            if step.is_some() {
+                continue;
+            }
+            run.set_now(now);
+            if run.has_work() || run.has_last_offers() {
                 run.start_step()?;
-                *step = Some((now, now.saturating_add(step_time.of(run.work()))));
+                if run.waits_for_transfers() {
+                    run.end_idle_step(now);
+                    continue;
+                }
+                let duration = step_time.of(run.work()).saturating_add(run.fence());
+                *step = Some((now, now.saturating_add(duration)));
             }
         }
         Ok(())
@@ -241,6 +256,9 @@ pub(super) fn joined(
     for (id, other) in reports {
         let served = (0..instance_of.len()).filter(|&request| instance_of[request] == id);
         served.for_each(|request| all.requests[request] = other.requests[request]);
+        if let (Some(sum), Some(host)) = (&mut all.host, &other.host) {
+            sum.add(host);
+        }
         all.steps += other.steps;
         all.peak_used_blocks = all.peak_used_blocks.max(other.peak_used_blocks);
         all.last = sum(all.last, other.last);

@@ -27,6 +27,7 @@ fn settings(groups: &[GroupSpec], num_blocks: Option<usize>) -> Settings {
         has_bound: false,
         follows_schedule: false,
         baseline: None,
+        host: None,
         enable_caching: true,
         rules: None,
         release: None,

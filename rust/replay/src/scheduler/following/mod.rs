@@ -98,7 +98,10 @@ impl<'a, C: Cache> Follower<'a, C> {
                 ScheduleEvent::Preempted(preempted) => self.note_preempted(preempted),
                 &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
-                &ScheduleEvent::Ended(number) => self.note_ended(number),
+                &ScheduleEvent::Ended(number) => {
+                    self.note_ended(number);
+                    self.run_idle_step()?;
+                }
             }
         }
         self.server_work = StepWork::default();
@@ -119,6 +122,16 @@ impl<'a, C: Cache> Follower<'a, C> {
         &self.server_work
     }
 
+    /// Offers the last chunks of ended requests to CPU memory, if no request runs on the server. Its
+    /// engine makes a step without tokens then.
+    fn run_idle_step(&mut self) -> Result<(), Stopped> {
+        if self.running.is_empty() && self.run.running.is_empty() {
+            self.run.offer_to_host()?;
+            self.run.end_host_step(0);
+        }
+        Ok(())
+    }
+
     /// Allocates the blocks of a step and computes it.
     pub fn start_step(&mut self) -> Result<(), Stopped> {
         let run = &mut self.run;
@@ -132,6 +145,7 @@ impl<'a, C: Cache> Follower<'a, C> {
         if !preempts {
             self.admit_due(&mut budget, &mut step)?;
         }
+        self.run.offer_to_host()?;
         let report = &mut self.run.report;
         report.step.record(step.total);
         report.steps += 1;
@@ -145,6 +159,7 @@ impl<'a, C: Cache> Follower<'a, C> {
     pub fn end_step(&mut self) -> Result<(), Stopped> {
         let run = &mut self.run;
         run.cache.step_has_run()?;
+        run.end_host_step(0);
         for (request, &num_new) in run.running.iter_mut().zip(&run.scheduled) {
             request.num_computed_tokens += num_new;
             if num_new > 0

@@ -191,10 +191,12 @@ impl<C: Cache> Follower<'_, C> {
         let place = self.run.running.iter().position(|it| it.index == index)?;
         let mut request = self.run.running.remove(place);
         self.run.cache.free(index as u64);
+        self.run.note_preempted(index);
         self.run.record(|schedule| schedule.preempt(index));
         self.run.report.requests[index].preemptions += 1;
         request.num_computed_tokens = 0;
         request.next_call = 0;
+        request.is_settled = false;
         request.is_waiting = true;
         let waits_there = !self.running.contains(&index);
         let has_ended = self.positions.get(&index).is_some_and(|position| position.has_ended);

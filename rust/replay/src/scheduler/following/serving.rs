@@ -179,20 +179,31 @@ impl<C: Cache> Follower<'_, C> {
             while was_admitted && request.num_tokens < position.end.min(most_tokens) {
                 request.generate(known, run.hash_sizes, &mut run.next_unique_token);
             }
+            if request.is_settled {
+                if !self.admit_loaded(request, slots, budget, step)? {
+                    break;
+                }
+                continue;
+            }
             let num_in_flight_tokens = position.num_in_flight as isize;
             let view = RequestView { num_in_flight_tokens, ..request.view() };
             let num_replayed = run.settings.rules.as_ref().map_or(0, |it| it.prefix_replay_tokens);
             let (hit, num_new, fits) = step.time(&mut run.report.schedule, || {
                 let mut hit = match request.skips_reading {
-                    true => Hit::none(),
+                    true => run.cache.without_look_up(&view),
                     false => run.cache.look_up(&view)?,
                 };
                 if hit.length <= num_replayed {
                     hit = hit.dropped();
                 }
+                if hit.num_loaded > 0 {
+                    return Ok((hit, 0, false));
+                }
                 let num_replayed = num_replayed.min(hit.length);
                 let start = hit.length - num_replayed;
-                let num_new = first_tokens(&run.chunks, &request, &hit, start, position, *budget);
+                let boundary = hit.shared_prefix_boundary;
+                let first = (&request, boundary, start);
+                let num_new = first_tokens(&run.chunks, first, position, *budget);
                 let num_new_tokens = num_new.saturating_sub(num_replayed);
                 let slots = Slots { num_new_tokens, ..slots };
                 let view =
@@ -200,6 +211,12 @@ impl<C: Cache> Follower<'_, C> {
                 let fits = num_new > 0 && run.cache.allocate(&view, slots, Some(&hit))?;
                 Ok((hit, num_new, fits))
             })?;
+            if hit.num_loaded > 0 {
+                if !self.load(request, &hit, slots, budget, step)? {
+                    break;
+                }
+                continue;
+            }
             match fits {
                 true => {
                     *budget = budget.saturating_sub(num_new);
@@ -218,6 +235,66 @@ impl<C: Cache> Follower<'_, C> {
         }
         Ok(())
     }
+
+    /// Loads the hit of a request, which takes no time, and admits the request. Returns whether
+    /// there were blocks.
+    fn load(
+        &mut self,
+        request: ActiveRequest,
+        hit: &Hit,
+        slots: Slots,
+        budget: &mut usize,
+        step: &mut StepClock,
+    ) -> Result<bool, Stopped> {
+        let index = request.index;
+        if let Some(request) = self.run.start_load(request, hit, slots, step)? {
+            self.due.push_front(request);
+            return Ok(false);
+        }
+        let Some(mut request) = self.run.loaded.pop_front() else {
+            self.positions.remove(&index);
+            self.running.retain(|&it| it != index);
+            return Ok(true);
+        };
+        self.run.settle_load(&mut request)?;
+        self.admit_loaded(request, slots, budget, step)
+    }
+
+    /// Admits a request whose hit was loaded. Returns whether there were blocks.
+    fn admit_loaded(
+        &mut self,
+        mut request: ActiveRequest,
+        slots: Slots,
+        budget: &mut usize,
+        step: &mut StepClock,
+    ) -> Result<bool, Stopped> {
+        let Some(position) = self.positions.get(&request.index) else { return Ok(true) };
+        let run = &mut self.run;
+        let num_in_flight_tokens = position.num_in_flight as isize;
+        let view = RequestView { num_in_flight_tokens, ..request.view() };
+        let start = request.num_computed_tokens;
+        let first = (&request, request.shared_prefix_boundary, start);
+        let num_new = first_tokens(&run.chunks, first, position, *budget);
+        let slots = Slots { num_new_tokens: num_new, ..slots };
+        let fits = num_new > 0
+            && step.time(&mut run.report.schedule, || run.cache.allocate(&view, slots, None))?;
+        if !fits {
+            if run.running.is_empty() {
+                run.cache.free(request.index as u64);
+                self.forget(request.index);
+                return Ok(true);
+            }
+            self.due.push_front(request);
+            return Ok(false);
+        }
+        *budget = budget.saturating_sub(num_new);
+        request.is_waiting = false;
+        run.work.add(&request.view(), start, num_new);
+        run.cache.note_computed(&request.view(), start, start + num_new);
+        run.running.push(request);
+        run.scheduled.push(num_new);
+        Ok(true)
+    }
 }
 
 /// Returns the number of tokens that a request computes in its first step, from `start` on. It is
@@ -225,9 +302,7 @@ impl<C: Cache> Follower<'_, C> {
 /// position.
 fn first_tokens(
     chunks: &Option<Chunks>,
-    request: &ActiveRequest,
-    hit: &Hit,
-    start: usize,
+    (request, shared_prefix_boundary, start): (&ActiveRequest, usize, usize),
     position: &Position,
     budget: usize,
 ) -> usize {
@@ -236,6 +311,6 @@ fn first_tokens(
         return wanted;
     }
     let most = (request.num_tokens - start).min(budget);
-    let view = RequestView { shared_prefix_boundary: hit.shared_prefix_boundary, ..request.view() };
+    let view = RequestView { shared_prefix_boundary, ..request.view() };
     chunk(chunks, &view, start, wanted.clamp(1, most))
 }

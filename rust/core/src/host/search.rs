@@ -1,56 +1,121 @@
 //! The longest hit of a request in the tier, in all groups of a connector.
 
-use kvoxide_core::host::HostTier;
+use std::ops::Range;
 
-use super::group_keys::ReadKeys;
-use super::groups::OffloadGroup;
+use super::tier::HostTier;
+
+/// A group of a connector.
+#[derive(Clone, Copy, Debug)]
+pub struct HostGroup {
+    /// The index of its blocks among the blocks of all groups.
+    pub group_idx: usize,
+    /// Tokens per block.
+    pub tokens_per_block: usize,
+    /// Tokens per chunk.
+    pub tokens_per_chunk: usize,
+    /// The number of chunks in its window; `None` for full attention.
+    pub window_chunks: Option<usize>,
+    /// Tokens before the end of a load that its window needs, where the window counts tokens.
+    pub load_window_tokens: Option<usize>,
+    /// Whether its last chunk may change, so that a hit ends a chunk before it.
+    pub is_eagle_group: bool,
+    /// Whether each of its chunks is a state, which covers all tokens before it.
+    pub is_state: bool,
+}
+
+impl HostGroup {
+    /// Returns how many chunks a load that ends after `num_tokens` needs; `None` for all.
+    pub fn load_window(&self, num_tokens: usize) -> Option<usize> {
+        let window = self.window_chunks?;
+        let Some(tokens) = self.load_window_tokens else { return Some(window) };
+        let padding = num_tokens.next_multiple_of(self.tokens_per_chunk) - num_tokens;
+        Some(window.max((tokens + padding).div_ceil(self.tokens_per_chunk)))
+    }
+}
+
+/// The keys of a request's chunks in one group, and look-ups of them in a tier.
+#[expect(clippy::len_without_is_empty, reason = "a look-up only compares lengths")]
+pub trait ChunkLookup {
+    /// Returns the number of keys.
+    fn len(&self) -> usize;
+
+    /// Returns how many keys a tier has from the first of these places on; `None` if one of them is
+    /// pending.
+    fn prefix(&self, places: Range<usize>, tier: &HostTier) -> Option<usize>;
+
+    /// Returns the end of the last run of `window` keys that a tier has: see
+    /// [`HostTier::lookup_window`].
+    fn window(
+        &self,
+        places: Range<usize>,
+        windows: (usize, usize),
+        tier: &HostTier,
+    ) -> Option<usize>;
+
+    /// Returns whether one of the keys at these places is noted as being loaded.
+    fn is_any_loading(&self, places: Range<usize>, tier: &HostTier) -> bool;
+}
 
 /// The groups of a connector, and the order in which they are looked up.
-pub(super) struct LookedUp {
-    pub(super) groups: Vec<OffloadGroup>,
+#[derive(Clone, Debug)]
+pub struct HostSearch {
+    /// The groups.
+    pub groups: Vec<HostGroup>,
     /// Groups with full attention first, then windows, the largest first.
-    pub(super) order: Vec<usize>,
+    order: Vec<usize>,
     /// How many of them have full attention.
-    pub(super) num_full: usize,
+    num_full: usize,
     /// A hit is a multiple of this before windows shorten it.
-    pub(super) align_size: Option<usize>,
+    align_size: Option<usize>,
 }
 
 /// The load that a request wants.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted {
+#[derive(Clone, Copy, Debug)]
+pub struct WantedLoad {
     /// Tokens that the GPU has.
-    pub(super) num_computed: usize,
-    pub(super) num_tokens: usize,
+    pub num_computed: usize,
+    /// Tokens of the request.
+    pub num_tokens: usize,
     /// The most tokens that the step can load.
-    pub(super) max_new: Option<usize>,
+    pub max_new: Option<usize>,
     /// The most tokens that the request asked to load.
-    pub(super) max_load: Option<usize>,
+    pub max_load: Option<usize>,
 }
 
-/// Why there is no answer.
-pub(super) enum NoAnswer {
-    /// A group has fewer keys than the request has chunks.
-    TooFewKeys,
-}
+/// A group has fewer keys than the request has chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct TooFewKeys;
 
 /// The result of a look-up.
-pub(super) struct Hit {
+#[derive(Clone, Debug)]
+pub struct HostHit {
     /// Tokens beyond the tokens of the GPU; `None` if the request has to ask again later.
-    pub(super) num_tokens: Option<usize>,
+    pub num_tokens: Option<usize>,
     /// For each group with full attention, the chunk after the last one that was found.
-    pub(super) ends: Vec<usize>,
+    pub ends: Vec<usize>,
 }
 
-impl LookedUp {
+impl HostSearch {
+    /// Creates a search. `order` has full attention first, then windows, the largest first.
+    pub fn new(groups: Vec<HostGroup>, order: Vec<usize>, align_size: Option<usize>) -> Self {
+        let is_full = |at: &&usize| groups[**at].window_chunks.is_none();
+        let num_full = order.iter().take_while(is_full).count();
+        Self { groups, order, num_full, align_size }
+    }
+
+    /// Returns whether some group has a window or states.
+    pub fn has_windows(&self) -> bool {
+        self.num_full < self.order.len()
+    }
+
     /// Returns the longest hit. Each group may shorten what the groups before it found, which are
     /// then looked up again.
-    pub(super) fn find(
+    pub fn find(
         &self,
-        wanted: Wanted,
-        keys: &[ReadKeys<'_>],
+        wanted: WantedLoad,
+        keys: &[impl ChunkLookup],
         tier: &HostTier,
-    ) -> Result<Hit, NoAnswer> {
+    ) -> Result<HostHit, TooFewKeys> {
         let mut search = Search {
             limit: self.limit(wanted),
             num_hit: 0,
@@ -64,10 +129,10 @@ impl LookedUp {
             for &at in round {
                 let group = &self.groups[at];
                 if keys[at].len() < wanted.num_tokens / group.tokens_per_chunk {
-                    return Err(NoAnswer::TooFewKeys);
+                    return Err(TooFewKeys);
                 }
                 let Some(num_hit) = search.look_up(at, group, wanted, &keys[at], tier) else {
-                    return Ok(Hit { num_tokens: Some(0), ends: search.ends });
+                    return Ok(HostHit { num_tokens: Some(0), ends: search.ends });
                 };
                 if num_hit < search.num_hit {
                     if !group.is_eagle_group {
@@ -80,23 +145,23 @@ impl LookedUp {
                         next = &self.order[self.num_full..];
                     }
                 }
-                saw_window |= group.sliding_window_size_in_chunks.is_some();
+                saw_window |= group.window_chunks.is_some();
                 search.num_hit = num_hit;
             }
             round = next;
         }
         let num_tokens = search.num_hit;
         let is_later = search.is_later || self.is_being_loaded(wanted, num_tokens, keys, tier);
-        Ok(Hit { num_tokens: (!is_later).then_some(num_tokens), ends: search.ends })
+        Ok(HostHit { num_tokens: (!is_later).then_some(num_tokens), ends: search.ends })
     }
 
     /// Returns the most tokens, with the tokens of the GPU, that a hit can have.
-    fn limit(&self, wanted: Wanted) -> i64 {
-        let Wanted { num_computed, num_tokens, max_new, max_load } = wanted;
+    fn limit(&self, wanted: WantedLoad) -> i64 {
+        let WantedLoad { num_computed, num_tokens, max_new, max_load } = wanted;
         let most = [max_new, max_load].into_iter().flatten();
         let most = most.map(|most| num_computed.saturating_add(most)).min();
         let limit = most.map_or(num_tokens, |most| most.min(num_tokens)) as i64;
-        if self.num_full == self.order.len() {
+        if !self.has_windows() {
             return limit;
         }
         // The last token of a prompt is computed for its logits.
@@ -104,12 +169,12 @@ impl LookedUp {
         self.align_size.map_or(limit, |size| limit.div_euclid(size as i64) * size as i64)
     }
 
-    /// Whether another request loads a chunk of a hit.
+    /// Returns whether another request loads a chunk of a hit.
     fn is_being_loaded(
         &self,
-        wanted: Wanted,
+        wanted: WantedLoad,
         num_hit: usize,
-        keys: &[ReadKeys<'_>],
+        keys: &[impl ChunkLookup],
         tier: &HostTier,
     ) -> bool {
         let end = wanted.num_computed + num_hit;
@@ -144,9 +209,9 @@ impl Search {
     fn look_up(
         &mut self,
         at: usize,
-        group: &OffloadGroup,
-        wanted: Wanted,
-        keys: &ReadKeys<'_>,
+        group: &HostGroup,
+        wanted: WantedLoad,
+        keys: &impl ChunkLookup,
         tier: &HostTier,
     ) -> Option<usize> {
         let (size, num_keys) = (group.tokens_per_chunk as i64, keys.len() as i64);
@@ -164,7 +229,7 @@ impl Search {
         let (start, end) = ((num_computed / size) as usize, (end as usize).div_ceil(size as usize));
         let end = end.min(keys.len());
         let popped = usize::from(pops);
-        let found = match group.sliding_window_size_in_chunks {
+        let found = match group.window_chunks {
             None => {
                 let found = keys.prefix(start..end, tier);
                 self.ends[at] = start + found.unwrap_or(0);

@@ -1,0 +1,111 @@
+//! Transfers between pool and tier, and the times at which they end.
+
+use std::collections::{HashSet, VecDeque};
+
+use kvoxide_core::{BlockId, CacheKey, RequestId};
+
+use super::settings::Link;
+use crate::clock::Nanoseconds;
+
+/// A transfer of chunks.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub request: RequestId,
+    pub keys: Vec<CacheKey>,
+    /// The blocks that must keep their contents until the end; none for a load.
+    pub sources: Vec<BlockId>,
+    /// Whether the sources can be allocated while the request runs, as blocks that leave a window.
+    pub is_fenced: bool,
+    ends: Nanoseconds,
+}
+
+impl Job {
+    pub fn new(request: RequestId, keys: Vec<CacheKey>) -> Self {
+        Self { request, keys, sources: Vec::new(), is_fenced: false, ends: 0 }
+    }
+
+    pub fn of_blocks(self, sources: Vec<BlockId>, is_fenced: bool) -> Self {
+        Self { sources, is_fenced, ..self }
+    }
+}
+
+/// The transfers in one direction, which take turns.
+#[derive(Debug)]
+pub(super) struct Queue {
+    link: Link,
+    chunk_bytes: u64,
+    /// Transfers that begin when the step ends.
+    waiting: Vec<Job>,
+    under_way: VecDeque<Job>,
+    free_at: Nanoseconds,
+    pub busy: Nanoseconds,
+}
+
+impl Queue {
+    pub fn new(link: Link, chunk_bytes: u64) -> Self {
+        Self {
+            link,
+            chunk_bytes,
+            waiting: Vec::new(),
+            under_way: VecDeque::new(),
+            free_at: 0,
+            busy: 0,
+        }
+    }
+
+    /// Adds a transfer that begins when [`Self::begin`] is called.
+    pub fn push(&mut self, job: Job) {
+        self.waiting.push(job);
+    }
+
+    /// Lets the waiting transfers begin.
+    pub fn begin(&mut self, now: Nanoseconds) {
+        for mut job in std::mem::take(&mut self.waiting) {
+            let duration = self.link.duration(self.chunk_bytes * job.keys.len() as u64);
+            self.free_at = self.free_at.max(now).saturating_add(duration);
+            self.busy += duration;
+            job.ends = self.free_at;
+            self.under_way.push_back(job);
+        }
+    }
+
+    /// Takes all transfers, as if they took no time.
+    pub fn take_all(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Takes the transfers that have ended.
+    pub fn take_ended(&mut self, now: Nanoseconds) -> Vec<Job> {
+        let mut ended = Vec::new();
+        while let Some(job) = self.under_way.pop_front_if(|job| job.ends <= now) {
+            ended.push(job);
+        }
+        ended
+    }
+
+    /// Returns whether there are transfers.
+    pub fn has_jobs(&self) -> bool {
+        !(self.waiting.is_empty() && self.under_way.is_empty())
+    }
+
+    /// Returns the end of the next transfer.
+    pub fn next_end(&self) -> Option<Nanoseconds> {
+        self.under_way.front().map(|job| job.ends)
+    }
+
+    /// Returns the end of the last transfer whose sources are in `allocated`, or whose request is
+    /// in `preempted`. A request that runs holds its own sources, unless they left a window.
+    pub fn last_end_of(
+        &self,
+        allocated: &HashSet<BlockId>,
+        preempted: &[RequestId],
+        ended: &HashSet<RequestId>,
+    ) -> Option<Nanoseconds> {
+        let is_needed = |job: &&Job| {
+            let is_watched = job.is_fenced || ended.contains(&job.request);
+            preempted.contains(&job.request)
+                || (is_watched && job.sources.iter().any(|block| allocated.contains(block)))
+        };
+        self.under_way.iter().filter(is_needed).map(|job| job.ends).max()
+    }
+}
