@@ -21,6 +21,8 @@ pub struct ActiveRequest {
     pub skips_reading: bool,
     /// Whether the blocks that were loaded for the request are cached.
     pub is_settled: bool,
+    /// Whether the recorded server began the request's load and has not let it run since.
+    pub only_loads: bool,
 }
 
 /// A request that arrives at an instance.
@@ -49,6 +51,7 @@ impl ActiveRequest {
             next_call: 0,
             skips_reading: request.skips_reading,
             is_settled: false,
+            only_loads: false,
         }
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 from kvoxide._core import KVCacheGroupSpec, __version__, group_kinds
 from kvoxide.recording_format import FORMAT, FORMAT_FIELD, PART_FIELD, RECORDING_FIELD
 from kvoxide.vllm.environment import Settings, recognise, releases, settings
+from kvoxide.vllm.recording.offloading import host_memory_of
 
 _ADAPTER = "kvoxide.vllm.adapter"
 
@@ -56,6 +57,7 @@ def _served_as(scheduler: Any) -> dict[str, Any]:
         "given_block_size": cache.block_size if cache.user_specified_block_size else None,
         "max_model_len": scheduler.max_model_len,
         "connector": None if scheduler.connector is None else type(scheduler.connector).__name__,
+        "host_memory": host_memory_of(scheduler),
     }
 
 

@@ -16,6 +16,7 @@ from kvoxide.vllm.recording.files import GzipFiles
 from kvoxide.vllm.recording.header import header_line
 from kvoxide.vllm.recording.limit import SizeLimit, file_bytes
 from kvoxide.vllm.recording.lines import EndedRequest, RequestLines, Step, step_line
+from kvoxide.vllm.recording.offloading import loading_requests
 from kvoxide.vllm.recording.schedule import (
     CacheReset,
     Preempted,
@@ -130,8 +131,9 @@ class Recorder:
             has_preempted, self._has_preempted = self._has_preempted, False
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                if has_preempted:
-                    self._events.append(_scheduled_step(output, len(self._scheduled)))
+                step = _scheduled_step(output, len(self._scheduled))
+                if has_preempted or step.loading:
+                    self._events.append(step)
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
@@ -314,7 +316,15 @@ def _scheduled_step(output: Any, num_in_flight: int) -> ScheduledStep:
     starts = list(cached.num_computed_tokens)
     # The model runner may change its input.
     tokens = output.num_scheduled_tokens.copy()
-    return ScheduledStep(tokens, list(cached.req_ids), starts, admitted, sum(starts), num_in_flight)
+    return ScheduledStep(
+        tokens,
+        list(cached.req_ids),
+        starts,
+        admitted,
+        sum(starts),
+        num_in_flight,
+        loading_requests(output),
+    )
 
 
 def _work(output: Any, step: ScheduledStep) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ Most steps are plain: each running request computes one token. Only other steps 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -12,7 +12,7 @@ class ScheduledStep(NamedTuple):
     """The schedule of one step. ``tokens`` are in the order of the scheduler. ``starts`` are the
     computed tokens of ``cached``, the requests that ran before. ``admitted`` are the computed
     tokens of other requests. ``num_in_flight`` is the number of earlier steps whose output had not
-    come."""
+    come. ``loading`` are the requests whose loads from CPU memory begin."""
 
     tokens: Mapping[str, int]
     cached: list[str]
@@ -20,6 +20,7 @@ class ScheduledStep(NamedTuple):
     admitted: list[tuple[str, int]]
     num_computed_tokens: int
     num_in_flight: int
+    loading: Sequence[str] = ()
 
 
 class Preempted(NamedTuple):
@@ -67,6 +68,8 @@ class Schedule:
         if step.num_in_flight != self._num_in_flight:
             self._num_in_flight = step.num_in_flight
             self._events.append({"in_flight": step.num_in_flight})
+        if step.loading:
+            self._events.append({"loading": [self._number(name) for name in step.loading]})
         self._num_steps += 1
         if self._is_plain(step):
             self._computed += len(self._names)
@@ -132,9 +135,7 @@ class Schedule:
             start = starts[name]
             known = self._running.get(name)
             if known is None:
-                number = self._numbers.get(name)
-                if number is None:
-                    number = self._numbers[name] = self._new_number()
+                number = self._number(name)
                 self._running[name] = _Running(number, start + num_tokens - self._num_steps)
                 differences.append([number, num_tokens, start])
             elif start != known.base + before:
@@ -154,6 +155,12 @@ class Schedule:
         self._names = list(self._running)
         bases = (running.base for running in self._running.values())
         self._computed = sum(bases) + self._num_steps * len(self._running)
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = self._new_number()
+        return number
 
     def _new_number(self) -> int:
         self._next_number += 1

@@ -42,6 +42,8 @@ pub enum Event {
     /// From the next step on, the outputs of this many earlier steps are not known when a step is
     /// scheduled.
     InFlight(u32),
+    /// In the next step, the loads of these requests from CPU memory begin.
+    Loading(Vec<u32>),
     /// The prefix cache is emptied.
     Reset(Reset),
     /// A request releases its blocks.
@@ -104,6 +106,7 @@ enum Entry {
     Step(Vec<Vec<u64>>),
     Preempted { preempted: u64, tokens: u64, computed: u64 },
     InFlight { in_flight: u64 },
+    Loading { loading: Vec<u64> },
 }
 
 impl Schedule {
@@ -165,6 +168,9 @@ fn event(entry: Entry) -> Result<Event, LineError> {
             num_computed_tokens: number(computed)?,
         })),
         Entry::InFlight { in_flight } => number(in_flight).map(Event::InFlight),
+        Entry::Loading { loading } => {
+            loading.into_iter().map(number).collect::<Result<_, _>>().map(Event::Loading)
+        }
         Entry::Step(scheduled) => {
             scheduled.iter().map(|each| part(each)).collect::<Result<_, _>>().map(Event::Step)
         }

@@ -36,6 +36,8 @@ pub struct Follower<'a, C> {
     positions: HashMap<usize, Position>,
     /// Requests that the server had admitted and that wait in this run.
     due: VecDeque<ActiveRequest>,
+    /// Requests whose loads the server began, and that it has not admitted since.
+    loading: HashMap<usize, ActiveRequest>,
     /// Requests that the server preempted and has not admitted again.
     parked: HashMap<usize, ActiveRequest>,
     /// Requests that the next step preempts, in the server's order.
@@ -62,6 +64,7 @@ impl<'a, C: Cache> Follower<'a, C> {
             running: Vec::new(),
             positions: HashMap::new(),
             due: VecDeque::new(),
+            loading: HashMap::new(),
             parked: HashMap::new(),
             victims: VecDeque::new(),
             num_steps: 0,
@@ -96,6 +99,7 @@ impl<'a, C: Cache> Follower<'a, C> {
                     step(self, &admitted)?;
                 }
                 ScheduleEvent::Preempted(preempted) => self.note_preempted(preempted),
+                ScheduleEvent::Loading(numbers) => self.note_loading(numbers),
                 &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
                 &ScheduleEvent::Ended(number) => {
@@ -107,6 +111,8 @@ impl<'a, C: Cache> Follower<'a, C> {
         self.server_work = StepWork::default();
         self.running.clear();
         self.positions.values_mut().for_each(|position| position.has_ended = true);
+        let loading = std::mem::take(&mut self.loading);
+        loading.values().for_each(|request| self.run.end(request));
         while !(self.run.running.is_empty() && self.due.is_empty()) {
             self.run.check_cancelled()?;
             step(self, &[])?;

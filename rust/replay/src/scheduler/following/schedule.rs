@@ -52,19 +52,44 @@ impl<C: Cache> Follower<'_, C> {
         self.server_work = work;
     }
 
+    /// Notes the requests whose loads the server begins in the next step.
+    pub(super) fn note_loading(&mut self, numbers: &[u32]) {
+        for &number in numbers {
+            let Some(&index) = self.requests.get(&(self.schedule, number)) else { continue };
+            let parked = self.parked.remove(&index);
+            let is_known = self.run.running.iter().chain(&self.due).any(|it| it.index == index);
+            if parked.is_some() || !is_known {
+                let request = parked.unwrap_or_else(|| self.arriving(index));
+                self.due.push_back(ActiveRequest { only_loads: true, ..request });
+            }
+        }
+    }
+
+    fn arriving(&mut self, index: usize) -> ActiveRequest {
+        let request = &self.run.trace.requests()[index];
+        self.run.cache.arrives(index as u64, request.arrival, request.retention());
+        let chain = self.run.hashes(index);
+        ActiveRequest::new(index, request, chain).with_caching(self.run.settings.enable_caching)
+    }
+
     /// Lets a request wait for its blocks, unless it runs.
     pub(super) fn make_due(&mut self, index: usize) {
+        if let Some(loaded) = self.loading.remove(&index) {
+            let at = self.due.iter().take_while(|request| request.num_computed_tokens > 0).count();
+            self.due.insert(at, ActiveRequest { only_loads: false, ..loaded });
+            return;
+        }
+        if let Some(waiting) = self.due.iter_mut().find(|request| request.index == index) {
+            waiting.only_loads = false;
+            return;
+        }
         if let Some(parked) = self.parked.remove(&index) {
             self.due.push_back(parked);
             return;
         }
-        let is_known = self.run.running.iter().chain(&self.due).any(|it| it.index == index);
-        if !is_known {
-            let request = &self.run.trace.requests()[index];
-            self.run.cache.arrives(index as u64, request.arrival, request.retention());
-            let chain = self.run.hashes(index);
-            let request = ActiveRequest::new(index, request, chain);
-            self.due.push_back(request.with_caching(self.run.settings.enable_caching));
+        if !self.run.running.iter().any(|it| it.index == index) {
+            let request = self.arriving(index);
+            self.due.push_back(request);
         }
     }
 
@@ -122,6 +147,9 @@ impl<C: Cache> Follower<'_, C> {
         let Some(&index) = self.requests.get(&(self.schedule, number)) else { return };
         self.running.retain(|&it| it != index);
         self.victims.retain(|&it| it != index);
+        if let Some(request) = self.loading.remove(&index) {
+            return self.run.end(&request);
+        }
         if !self.positions.contains_key(&index) {
             return self.note_unseen(index);
         }

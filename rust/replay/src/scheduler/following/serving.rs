@@ -167,9 +167,17 @@ impl<C: Cache> Follower<'_, C> {
         budget: &mut usize,
         step: &mut StepClock,
     ) -> Result<(), Stopped> {
+        self.sort_due();
         while *budget > 0 && self.run.running.len() < self.run.settings.concurrency {
             let Some(mut request) = self.due.pop_front() else { break };
-            let Some(position) = self.positions.get(&request.index) else { continue };
+            let none = Position::default();
+            let position = match request.only_loads {
+                true => &none,
+                false => match self.positions.get(&request.index) {
+                    Some(position) => position,
+                    None => continue,
+                },
+            };
             let slots = self.slots(0, !self.run.running.is_empty());
             let run = &mut self.run;
             let known = &run.trace.requests()[request.index];
@@ -179,7 +187,7 @@ impl<C: Cache> Follower<'_, C> {
             while was_admitted && request.num_tokens < position.end.min(most_tokens) {
                 request.generate(known, run.hash_sizes, &mut run.next_unique_token);
             }
-            if request.is_settled {
+            if request.num_computed_tokens > 0 {
                 if !self.admit_loaded(request, slots, budget, step)? {
                     break;
                 }
@@ -196,7 +204,7 @@ impl<C: Cache> Follower<'_, C> {
                 if hit.length <= num_replayed {
                     hit = hit.dropped();
                 }
-                if hit.num_loaded > 0 {
+                if hit.num_loaded > 0 || request.only_loads {
                     return Ok((hit, 0, false));
                 }
                 let num_replayed = num_replayed.min(hit.length);
@@ -215,6 +223,11 @@ impl<C: Cache> Follower<'_, C> {
                 if !self.load(request, &hit, slots, budget, step)? {
                     break;
                 }
+                continue;
+            }
+            if request.only_loads {
+                // The server loads what this run has in its pool, or nowhere.
+                self.parked.insert(request.index, ActiveRequest { only_loads: false, ..request });
                 continue;
             }
             match fits {
@@ -236,6 +249,18 @@ impl<C: Cache> Follower<'_, C> {
         Ok(())
     }
 
+    /// Sorts the requests to admit as the server did, if some only load: first requests whose loads
+    /// have ended, then all others by arrival.
+    fn sort_due(&mut self) {
+        if self.due.iter().any(|request| request.only_loads) {
+            let requests = self.run.trace.requests();
+            let order = |request: &ActiveRequest| {
+                (request.num_computed_tokens == 0, requests[request.index].arrival)
+            };
+            self.due.make_contiguous().sort_by_key(order);
+        }
+    }
+
     /// Loads the hit of a request, which takes no time, and admits the request. Returns whether
     /// there were blocks.
     fn load(
@@ -251,12 +276,15 @@ impl<C: Cache> Follower<'_, C> {
             self.due.push_front(request);
             return Ok(false);
         }
-        let Some(mut request) = self.run.loaded.pop_front() else {
+        let Some(request) = self.run.loaded.pop_front() else {
             self.positions.remove(&index);
             self.running.retain(|&it| it != index);
             return Ok(true);
         };
-        self.run.settle_load(&mut request)?;
+        if request.only_loads {
+            self.loading.insert(index, request);
+            return Ok(true);
+        }
         self.admit_loaded(request, slots, budget, step)
     }
 
@@ -268,6 +296,7 @@ impl<C: Cache> Follower<'_, C> {
         budget: &mut usize,
         step: &mut StepClock,
     ) -> Result<bool, Stopped> {
+        self.run.settle_load(&mut request)?;
         let Some(position) = self.positions.get(&request.index) else { return Ok(true) };
         let run = &mut self.run;
         let num_in_flight_tokens = position.num_in_flight as isize;
