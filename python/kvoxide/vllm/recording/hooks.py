@@ -62,6 +62,8 @@ def _update_from_output(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
         recorder = self._kvoxide_recorder
         if recorder is not None and recorder.is_on:
+            if self.connector is not None:
+                recorder.note_transfers(self.connector)
             recorder.step_ends(scheduler_output, has_more=self.has_unfinished_requests())
         return result
 

@@ -1,18 +1,55 @@
 """Reads what a recording holds about CPU memory: the settings of vLLM's offloading connector, and
-the loads that begin in a step."""
+its transfers."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
-def loading_requests(output: Any) -> list[str]:
-    """Return the requests whose loads begin in a step and last longer than the step."""
-    metadata = getattr(output, "kv_connector_metadata", None)
-    loading = []
-    for part in getattr(metadata, "metadata", (metadata,)):
-        jobs = getattr(part, "load_jobs", None)
-        if isinstance(jobs, dict):
-            loading += [job.req_id for job in jobs.values() if not getattr(job, "sync", False)]
-    return loading
+class NewTransfers(NamedTuple):
+    """The transfers that begin in a step, as pairs of a job and its request. ``is_last`` is whether
+    requests that have ended offer their last blocks in this step."""
+
+    loads: list[tuple[int, str]]
+    stores: list[tuple[int, str]]
+    is_last: bool
+
+
+_NONE = NewTransfers([], [], is_last=False)
+
+
+class Transfers:
+    """The transfers of a scheduler's connector that have not ended."""
+
+    def __init__(self) -> None:
+        """Start without transfers."""
+        self._jobs: set[int] = set()
+
+    def begin(self, output: Any) -> NewTransfers:
+        """Return the transfers that begin in a step. Loads that end with the step are left out."""
+        metadata = getattr(output, "kv_connector_metadata", None)
+        if metadata is None:
+            return _NONE
+        loads, stores = _jobs(metadata, "load_jobs"), _jobs(metadata, "store_jobs")
+        self._jobs.update(job for job, _ in (*loads, *stores))
+        return NewTransfers(loads, stores, is_last=bool(output.finished_req_ids))
+
+    def take_ended(self, connector: Any) -> list[int]:
+        """Return the transfers that have ended since the last call."""
+        if not self._jobs:
+            return []
+        open_jobs = getattr(getattr(connector, "connector_scheduler", None), "_jobs", None)
+        if open_jobs is None:
+            return []
+        ended = sorted(job for job in self._jobs if job not in open_jobs)
+        self._jobs.difference_update(ended)
+        return ended
+
+
+def _jobs(metadata: Any, name: str) -> list[tuple[int, str]]:
+    jobs = getattr(metadata, name, None)
+    if not isinstance(jobs, Mapping):
+        return []
+    return [(number, job.req_id) for number, job in jobs.items() if not getattr(job, "sync", False)]
 
 
 def host_memory_of(scheduler: Any) -> dict[str, Any] | None:

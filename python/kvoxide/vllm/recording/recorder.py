@@ -16,12 +16,13 @@ from kvoxide.vllm.recording.files import GzipFiles
 from kvoxide.vllm.recording.header import header_line
 from kvoxide.vllm.recording.limit import SizeLimit, file_bytes
 from kvoxide.vllm.recording.lines import EndedRequest, RequestLines, Step, step_line
-from kvoxide.vllm.recording.offloading import loading_requests
+from kvoxide.vllm.recording.offloading import NewTransfers, Transfers
 from kvoxide.vllm.recording.schedule import (
     CacheReset,
     Preempted,
     Schedule,
     ScheduledStep,
+    TransfersEnded,
     end_line,
     reset_line,
 )
@@ -36,7 +37,7 @@ _MEMBER_BYTES: Final = 1 << 20
 _JOIN_SECONDS: Final = 10
 _FLUSHED_SECONDS: Final = 1
 
-_Event = EndedRequest | ScheduledStep | Preempted | CacheReset
+_Event = EndedRequest | ScheduledStep | Preempted | CacheReset | TransfersEnded
 
 TakeOutcomes = Callable[[], Sequence[tuple[str, Sequence[int]]]]
 """Returns the outcomes of the prompts that were admitted since the last call, by request."""
@@ -74,6 +75,7 @@ class Recorder:
         # Tokens that requests had when they were preempted. Where these are computed again, their
         # blocks are cached when the step is scheduled, although its output is in flight.
         self._preempted: dict[str, int] = {}
+        self._transfers = Transfers()
         self._take_outcomes = take_outcomes
         # Of the requests that have not ended.
         self._outcomes: dict[str, Sequence[int]] = {}
@@ -129,15 +131,15 @@ class Recorder:
                 # A preempted request is admitted again, and hits its own blocks.
                 self._outcomes.setdefault(request_id, outcomes)
             has_preempted, self._has_preempted = self._has_preempted, False
+            transfers = self._transfers.begin(output)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                step = _scheduled_step(output, len(self._scheduled))
-                if has_preempted or step.loading:
-                    self._events.append(step)
+                if has_preempted or transfers.loads or transfers.is_last:
+                    self._events.append(_scheduled_step(output, len(self._scheduled), transfers))
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
-            step = _scheduled_step(output, len(self._scheduled))
+            step = _scheduled_step(output, len(self._scheduled), transfers)
             self._events.append(step)
             self._scheduled[id(output)] = (started, *_work(output, step))
         except Exception as error:
@@ -161,6 +163,14 @@ class Recorder:
             self._steps.append(Step(now - self._last_end, *work))
             self._last_end = now
             self.requests_left(has_more)
+        except Exception as error:
+            self._fail(error)
+
+    def note_transfers(self, connector: Any) -> None:
+        """Record the transfers of a connector that have ended since the last call."""
+        try:
+            if jobs := self._transfers.take_ended(connector):
+                self._events.append(TransfersEnded(jobs))
         except Exception as error:
             self._fail(error)
 
@@ -263,6 +273,8 @@ class Recorder:
                 self._schedule.step(event)
             elif isinstance(event, Preempted):
                 self._schedule.preempted(event)
+            elif isinstance(event, TransfersEnded):
+                self._schedule.transfers_ended(event)
             elif isinstance(event, CacheReset):
                 yield self._schedule.take_line() + reset_line(event, self._started)
             else:
@@ -310,7 +322,7 @@ def _num_settled(request: Any) -> int:
     return int(max(request.num_computed_tokens - in_flight, 0))
 
 
-def _scheduled_step(output: Any, num_in_flight: int) -> ScheduledStep:
+def _scheduled_step(output: Any, num_in_flight: int, transfers: NewTransfers) -> ScheduledStep:
     cached = output.scheduled_cached_reqs
     admitted = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
     starts = list(cached.num_computed_tokens)
@@ -323,7 +335,7 @@ def _scheduled_step(output: Any, num_in_flight: int) -> ScheduledStep:
         admitted,
         sum(starts),
         num_in_flight,
-        loading_requests(output),
+        transfers,
     )
 
 

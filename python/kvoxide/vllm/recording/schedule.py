@@ -7,12 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kvoxide.vllm.recording.offloading import NewTransfers
+
 
 class ScheduledStep(NamedTuple):
     """The schedule of one step. ``tokens`` are in the order of the scheduler. ``starts`` are the
     computed tokens of ``cached``, the requests that ran before. ``admitted`` are the computed
     tokens of other requests. ``num_in_flight`` is the number of earlier steps whose output had not
-    come. ``loading`` are the requests whose loads from CPU memory begin."""
+    come. ``transfers`` are those from and to CPU memory that begin."""
 
     tokens: Mapping[str, int]
     cached: list[str]
@@ -20,7 +22,13 @@ class ScheduledStep(NamedTuple):
     admitted: list[tuple[str, int]]
     num_computed_tokens: int
     num_in_flight: int
-    loading: Sequence[str] = ()
+    transfers: NewTransfers | None = None
+
+
+class TransfersEnded(NamedTuple):
+    """Transfers from or to CPU memory have ended."""
+
+    jobs: Sequence[int]
 
 
 class Preempted(NamedTuple):
@@ -62,14 +70,19 @@ class Schedule:
         self._computed = 0
         self._num_in_flight: int | None = 0
         self._events: list[Any] = []
+        self._transfers: dict[int, tuple[int, int]] = {}
+        # Requests that have ended since the last step.
+        self._ended: dict[str, int] = {}
 
     def step(self, step: ScheduledStep) -> None:
         """Add a step."""
         if step.num_in_flight != self._num_in_flight:
             self._num_in_flight = step.num_in_flight
             self._events.append({"in_flight": step.num_in_flight})
-        if step.loading:
-            self._events.append({"loading": [self._number(name) for name in step.loading]})
+        if step.transfers is None:
+            self._ended.clear()
+        else:
+            self._begin(step.transfers)
         self._num_steps += 1
         if self._is_plain(step):
             self._computed += len(self._names)
@@ -79,6 +92,24 @@ class Schedule:
                 self._events.append(1)
             return
         self._events.append(self._differences(step))
+
+    def transfers_ended(self, ended: TransfersEnded) -> None:
+        """Add the end of transfers."""
+        jobs = (self._transfers.pop(job, None) for job in ended.jobs)
+        if transferred := [list(job) for job in jobs if job is not None]:
+            self._events.append({"transferred": transferred})
+
+    def _begin(self, transfers: NewTransfers) -> None:
+        """Note transfers: for each the number of its request, and 1 for a store. Add the loads."""
+        loading = [self._number(name) for _, name in transfers.loads]
+        for (job, _), number in zip(transfers.loads, loading, strict=True):
+            self._transfers[job] = (number, 0)
+        for job, name in transfers.stores:
+            number = self._ended.get(name)
+            self._transfers[job] = (self._number(name) if number is None else number, 1)
+        self._ended.clear()
+        if loading:
+            self._events.append({"loading": loading})
 
     def preempted(self, preempted: Preempted) -> None:
         """Add a request that the next step preempts."""
@@ -96,7 +127,10 @@ class Schedule:
         """End a request, and return its number."""
         self._leave(request_id)
         number = self._numbers.pop(request_id, None)
-        return self._new_number() if number is None else number
+        if number is None:
+            return self._new_number()
+        self._ended[request_id] = number
+        return number
 
     def take_line(self) -> bytes:
         """Return the line of all events since the last call, empty if there were none."""

@@ -34,6 +34,18 @@ pub trait Cache {
     /// Returns the longest cached prefix of a request and its shared-prefix boundary.
     fn look_up(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error>;
 
+    /// Looks up a request that does not wait for transfers: if it has to, they end now.
+    fn look_up_at_once(&mut self, request: &RequestView<'_>) -> Result<Hit, kvoxide_core::Error> {
+        let hit = self.look_up(request)?;
+        if !hit.is_later {
+            return Ok(hit);
+        }
+        if let Some((host, _)) = self.host() {
+            host.end_all_transfers();
+        }
+        self.look_up(request)
+    }
+
     /// Returns the hit of a request that does not read the cache.
     fn without_look_up(&mut self, _request: &RequestView<'_>) -> Hit {
         Hit::none()

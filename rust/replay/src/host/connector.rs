@@ -28,13 +28,29 @@ pub(crate) struct HostConnector {
     allocated: HashSet<BlockId>,
     loads: Queue,
     stores: Queue,
-    /// Whether transfers take time.
-    is_timed: bool,
+    pace: Pace,
     now: Nanoseconds,
+    /// The number of steps so far.
+    num_steps: u64,
     /// Loads that ended, by request.
     loaded: Vec<RequestId>,
     report: HostReport,
 }
+
+/// The rule for the ends of transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// Loads end at once, and stores with their step.
+    AtOnce,
+    /// Transfers take time, one after the other in each direction.
+    Timed,
+    /// Transfers end when they ended on a recorded server, or after [`MOST_STEPS`].
+    Recorded,
+}
+
+/// The most steps for which a transfer waits for its recorded end. A transfer that the server did
+/// not make has none.
+const MOST_STEPS: u64 = 64;
 
 /// What the tier has of a request, beyond the pool's hit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,8 +83,9 @@ impl HostConnector {
             allocated: HashSet::new(),
             loads: Queue::new(settings.load, chunk_bytes),
             stores: Queue::new(settings.store, chunk_bytes),
-            is_timed: false,
+            pace: Pace::AtOnce,
             now: 0,
+            num_steps: 0,
             loaded: Vec::new(),
             report: HostReport {
                 capacity: settings.num_chunks,
@@ -81,7 +98,28 @@ impl HostConnector {
 
     /// Lets transfers take time.
     pub fn keep_time(&mut self) {
-        self.is_timed = true;
+        self.pace = Pace::Timed;
+    }
+
+    /// Lets transfers end when [`Self::end_transfer`] is called.
+    pub fn follow(&mut self) {
+        self.pace = Pace::Recorded;
+    }
+
+    /// Ends the oldest transfer of a request in one direction, if there is one.
+    pub fn end_transfer(&mut self, request: RequestId, is_store: bool) {
+        let queue = if is_store { &mut self.stores } else { &mut self.loads };
+        match (queue.take_first_of(request), is_store) {
+            (Some(job), true) => self.end_store(job),
+            (Some(job), false) => self.end_load(job),
+            (None, _) => {}
+        }
+    }
+
+    /// Ends all transfers.
+    pub fn end_all_transfers(&mut self) {
+        self.stores.take_all().into_iter().for_each(|job| self.end_store(job));
+        self.loads.take_all().into_iter().for_each(|job| self.end_load(job));
     }
 
     fn state(&mut self, request: RequestId) -> &mut RequestState {
@@ -188,13 +226,14 @@ impl HostConnector {
         self.report.loads += 1;
         self.report.loaded_twice += twice as u64;
         self.tier.set_loading(keys.iter().map(|&(key, _)| key), true);
-        self.loads.push(Job::new(view.id, keys.into_iter().map(|(key, _)| key).collect()));
-        match self.is_timed {
-            true => self.loads.begin(self.now),
-            false => {
-                let jobs = self.loads.take_all();
-                jobs.into_iter().for_each(|job| self.end_load(job));
+        let keys = keys.into_iter().map(|(key, _)| key).collect();
+        self.loads.push(Job::new(view.id, keys, self.num_steps));
+        match self.pace {
+            Pace::Timed => self.loads.begin(self.now),
+            Pace::AtOnce => {
+                self.loads.take_all().into_iter().for_each(|job| self.end_load(job));
             }
+            Pace::Recorded => {}
         }
         Ok(())
     }
@@ -397,7 +436,8 @@ impl HostConnector {
         let keys = stored.iter().map(|chunk| chunk.key).collect();
         let blocks = stored.iter().map(|chunk| chunk.block).collect();
         let is_fenced = stored.iter().any(is_tail);
-        self.stores.push(Job::new(request, keys).of_blocks(blocks, is_fenced));
+        let job = Job::new(request, keys, self.num_steps).of_blocks(blocks, is_fenced);
+        self.stores.push(job);
         Ok(true)
     }
 
@@ -413,11 +453,16 @@ impl HostConnector {
 
     /// Ends a step at time `now`. Its stores begin.
     pub fn step_has_run(&mut self, now: Nanoseconds) {
-        match self.is_timed {
-            true => self.stores.begin(now),
-            false => {
-                let jobs = self.stores.take_all();
-                jobs.into_iter().for_each(|job| self.end_store(job));
+        self.num_steps += 1;
+        match self.pace {
+            Pace::Timed => self.stores.begin(now),
+            Pace::AtOnce => {
+                self.stores.take_all().into_iter().for_each(|job| self.end_store(job));
+            }
+            Pace::Recorded => {
+                let first = self.num_steps.saturating_sub(MOST_STEPS);
+                let late = self.stores.take_before(first);
+                late.into_iter().for_each(|job| self.end_store(job));
             }
         }
         self.set_now(now);

@@ -16,12 +16,14 @@ pub(super) struct Job {
     pub sources: Vec<BlockId>,
     /// Whether the sources can be allocated while the request runs, as blocks that leave a window.
     pub is_fenced: bool,
+    /// The step in which it was made.
+    step: u64,
     ends: Nanoseconds,
 }
 
 impl Job {
-    pub fn new(request: RequestId, keys: Vec<CacheKey>) -> Self {
-        Self { request, keys, sources: Vec::new(), is_fenced: false, ends: 0 }
+    pub fn new(request: RequestId, keys: Vec<CacheKey>, step: u64) -> Self {
+        Self { request, keys, sources: Vec::new(), is_fenced: false, step, ends: 0 }
     }
 
     pub fn of_blocks(self, sources: Vec<BlockId>, is_fenced: bool) -> Self {
@@ -69,9 +71,21 @@ impl Queue {
         }
     }
 
-    /// Takes all transfers, as if they took no time.
+    /// Takes all transfers that have not begun, as if they took no time.
     pub fn take_all(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.waiting)
+    }
+
+    /// Takes the first transfer of a request that has not begun.
+    pub fn take_first_of(&mut self, request: RequestId) -> Option<Job> {
+        let place = self.waiting.iter().position(|job| job.request == request)?;
+        Some(self.waiting.remove(place))
+    }
+
+    /// Takes the transfers that were made before a step and have not begun.
+    pub fn take_before(&mut self, step: u64) -> Vec<Job> {
+        let num = self.waiting.iter().take_while(|job| job.step < step).count();
+        self.waiting.drain(..num).collect()
     }
 
     /// Takes the transfers that have ended.

@@ -103,6 +103,9 @@ impl<C: Cache> Run<'_, C> {
             return Ok(());
         }
         request.is_settled = true;
+        if let Some((host, _)) = self.cache.host() {
+            host.end_transfer(request.index as u64, false);
+        }
         self.cache.end_load(&request.view())?;
         if request.num_computed_tokens == request.num_tokens {
             request.num_computed_tokens -= 1;
@@ -139,6 +142,20 @@ impl<C: Cache> Run<'_, C> {
     pub fn keep_transfer_times(&mut self) {
         if let Some((host, _)) = self.cache.host() {
             host.keep_time();
+        }
+    }
+
+    /// Lets transfers end when they ended on the recorded server.
+    pub(super) fn keep_recorded_transfers(&mut self) {
+        if let Some((host, _)) = self.cache.host() {
+            host.follow();
+        }
+    }
+
+    /// Ends the oldest transfer of a request in one direction.
+    pub(super) fn end_transfer(&mut self, index: usize, is_store: bool) {
+        if let Some((host, _)) = self.cache.host() {
+            host.end_transfer(index as u64, is_store);
         }
     }
 

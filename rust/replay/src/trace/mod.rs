@@ -26,6 +26,7 @@ pub use reader::{FormatDetails, Reader};
 pub use request::{After, Event, HintedRanges, MAX_LENGTH, TraceRequest, Wait, WaitTime};
 pub use schedule::{
     Event as ScheduleEvent, Preempted, Recorded, ResetBefore, Schedule, Scheduled, StepDuration,
+    Transferred,
 };
 pub use times::Unit;
 

@@ -44,10 +44,21 @@ pub enum Event {
     InFlight(u32),
     /// In the next step, the loads of these requests from CPU memory begin.
     Loading(Vec<u32>),
+    /// Transfers from or to CPU memory have ended.
+    Transferred(Vec<Transferred>),
     /// The prefix cache is emptied.
     Reset(Reset),
     /// A request releases its blocks.
     Ended(u32),
+}
+
+/// The oldest transfer of a request in one direction has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transferred {
+    /// The request.
+    pub request: u32,
+    /// Whether it was a store, not a load.
+    pub is_store: bool,
 }
 
 /// A reset of the prefix cache.
@@ -107,6 +118,7 @@ enum Entry {
     Preempted { preempted: u64, tokens: u64, computed: u64 },
     InFlight { in_flight: u64 },
     Loading { loading: Vec<u64> },
+    Transferred { transferred: Vec<(u64, u64)> },
 }
 
 impl Schedule {
@@ -145,6 +157,11 @@ impl Schedule {
         self.events.retain(|event| matches!(event, Event::Reset(_)));
     }
 
+    /// Returns whether the ends of transfers were recorded.
+    pub fn has_transfers(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Transferred(_)))
+    }
+
     /// Returns the number of requests that ended.
     pub fn num_ended(&self) -> usize {
         self.events.iter().filter(|event| matches!(event, Event::Ended(_))).count()
@@ -170,6 +187,16 @@ fn event(entry: Entry) -> Result<Event, LineError> {
         Entry::InFlight { in_flight } => number(in_flight).map(Event::InFlight),
         Entry::Loading { loading } => {
             loading.into_iter().map(number).collect::<Result<_, _>>().map(Event::Loading)
+        }
+        Entry::Transferred { transferred } => {
+            let of = |(request, kind)| {
+                let is_store = match kind {
+                    0 | 1 => kind == 1,
+                    _ => return Err(wrong("transferred", format!("is {kind}; it can be 0 or 1"))),
+                };
+                Ok(Transferred { request: number(request)?, is_store })
+            };
+            transferred.into_iter().map(of).collect::<Result<_, _>>().map(Event::Transferred)
         }
         Entry::Step(scheduled) => {
             scheduled.iter().map(|each| part(each)).collect::<Result<_, _>>().map(Event::Step)

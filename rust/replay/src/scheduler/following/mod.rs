@@ -52,7 +52,10 @@ pub struct Follower<'a, C> {
 
 impl<'a, C: Cache> Follower<'a, C> {
     /// Returns a follower that has not begun.
-    pub fn new(run: Run<'a, C>) -> Self {
+    pub fn new(mut run: Run<'a, C>) -> Self {
+        if run.trace.schedules().iter().any(Schedule::has_transfers) {
+            run.keep_recorded_transfers();
+        }
         let recorded = run.trace.requests().iter().enumerate().filter_map(|(index, request)| {
             let recorded = request.recorded?;
             Some(((recorded.schedule, recorded.number), index))
@@ -102,10 +105,8 @@ impl<'a, C: Cache> Follower<'a, C> {
                 ScheduleEvent::Loading(numbers) => self.note_loading(numbers),
                 &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
-                &ScheduleEvent::Ended(number) => {
-                    self.note_ended(number);
-                    self.run_idle_step()?;
-                }
+                ScheduleEvent::Transferred(ended) => self.note_transferred(ended),
+                &ScheduleEvent::Ended(number) => self.note_ended(number),
             }
         }
         self.server_work = StepWork::default();
@@ -126,16 +127,6 @@ impl<'a, C: Cache> Follower<'a, C> {
     /// has ended.
     pub(crate) fn server_work(&self) -> &StepWork {
         &self.server_work
-    }
-
-    /// Offers the last chunks of ended requests to CPU memory, if no request runs on the server. Its
-    /// engine makes a step without tokens then.
-    fn run_idle_step(&mut self) -> Result<(), Stopped> {
-        if self.running.is_empty() && self.run.running.is_empty() {
-            self.run.offer_to_host()?;
-            self.run.end_host_step(0);
-        }
-        Ok(())
     }
 
     /// Allocates the blocks of a step and computes it.

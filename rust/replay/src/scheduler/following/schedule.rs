@@ -6,7 +6,7 @@ use crate::active_request::ActiveRequest;
 use crate::cache::Cache;
 use crate::clock::StepWork;
 use crate::scheduler::settings::Rules;
-use crate::trace::{Preempted, Scheduled};
+use crate::trace::{Preempted, Scheduled, Transferred};
 
 impl<C: Cache> Follower<'_, C> {
     /// Notes the server's actions in a step. Returns the requests that the server admitted.
@@ -61,6 +61,15 @@ impl<C: Cache> Follower<'_, C> {
             if parked.is_some() || !is_known {
                 let request = parked.unwrap_or_else(|| self.arriving(index));
                 self.due.push_back(ActiveRequest { only_loads: true, ..request });
+            }
+        }
+    }
+
+    /// Ends the transfers that have ended on the server.
+    pub(super) fn note_transferred(&mut self, ended: &[Transferred]) {
+        for &Transferred { request, is_store } in ended {
+            if let Some(&index) = self.requests.get(&(self.schedule, request)) {
+                self.run.end_transfer(index, is_store);
             }
         }
     }
@@ -179,10 +188,23 @@ impl<C: Cache> Follower<'_, C> {
             Some(place) => Some(self.run.running.remove(place)),
             None => self.parked.remove(&index),
         };
-        if let Some(request) = request {
+        if let Some(mut request) = request {
+            self.take_in_answer(&mut request);
             self.run.end(&request);
             let wanted = self.run.trace.requests()[index].output_length;
             self.run.report.requests[index].output_tokens = wanted;
+        }
+    }
+
+    /// Adds the last tokens of a request that ends, because CPU memory can store their blocks.
+    fn take_in_answer(&mut self, request: &mut ActiveRequest) {
+        let run = &mut self.run;
+        if run.cache.host().is_none() || request.num_computed_tokens < request.num_prompt_tokens {
+            return;
+        }
+        let known = &run.trace.requests()[request.index];
+        while request.num_generated() < known.output_length {
+            request.generate(known, run.hash_sizes, &mut run.next_unique_token);
         }
     }
 

@@ -199,7 +199,7 @@ impl<C: Cache> Follower<'_, C> {
             let (hit, num_new, fits) = step.time(&mut run.report.schedule, || {
                 let mut hit = match request.skips_reading {
                     true => run.cache.without_look_up(&view),
-                    false => run.cache.look_up(&view)?,
+                    false => run.cache.look_up_at_once(&view)?,
                 };
                 if hit.length <= num_replayed {
                     hit = hit.dropped();
@@ -276,7 +276,8 @@ impl<C: Cache> Follower<'_, C> {
             self.due.push_front(request);
             return Ok(false);
         }
-        let Some(request) = self.run.loaded.pop_front() else {
+        let run = &mut self.run;
+        let Some(request) = run.loaded.pop_front().or_else(|| run.loading.pop()) else {
             self.positions.remove(&index);
             self.running.retain(|&it| it != index);
             return Ok(true);
