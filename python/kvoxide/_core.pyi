@@ -1206,6 +1206,9 @@ class Simulation:
     releases of vLLM differ, for a release that is chosen: ``drops_flagged_groups``,
     ``recaches_known_tail``, ``keep_tail_below_boundary`` and ``older_rules``. Without it, the
     recorded server's release is played, or the newest. Without ``enable_caching``, nothing is hit.
+
+    ``host_memory`` is the CPU memory of each instance. vLLM's offloading connector decides what it
+    stores, loads and evicts. Without ``serving``, loads take no time. It has no ``bound``.
     """
 
     def __new__(
@@ -1225,20 +1228,89 @@ class Simulation:
         rules: Mapping[str, Any] | None = None,
         release: Mapping[str, Any] | None = None,
         enable_caching: bool = True,
+        host_memory: HostMemory | None = None,
     ) -> Self: ...
     def run(self) -> SimulationResult:
         """Run to the end with the GIL released.
 
         Raises :class:`ConfigError` for a pool too small for the null block and one block, and for a
-        bound of several instances or without prefix caching. If the trace's times are played, also
-        raises it for a request without a time of arrival, and for a request that waits for one that
-        never comes. Raises KeyboardInterrupt if :meth:`cancel` was called.
+        bound of several instances, with CPU memory or without prefix caching. If the trace's times
+        are played, also raises it for a request without a time of arrival, and for a request that
+        waits for one that never comes. Raises KeyboardInterrupt if :meth:`cancel` was called.
         """
     def cancel(self) -> None:
         """Stop a run in another thread at its next step."""
     def progress(self) -> int:
         """Return how many requests have finished so far. Another thread may call this during
         :meth:`run`."""
+
+@final
+class HostMemory:
+    """The CPU memory of each instance, with vLLM's settings of its offloading connector.
+
+    A chunk has room for one block of any group and takes ``chunk_bytes``. ``store_threshold`` is
+    how often a block is offered before it is stored; ``max_tracker_size`` limits the blocks whose
+    offers are counted. With ``offload_prompt_only``, only blocks of prompts are stored. Bandwidths
+    are in bytes per second, 25e9 by default; latencies are in seconds per transfer, 200e-6 by
+    default. Transfers in one direction take turns. Raises :class:`ConfigError` for values out of
+    range.
+    """
+
+    def __new__(
+        cls,
+        num_chunks: int,
+        chunk_bytes: int,
+        *,
+        eviction_policy: HostPolicyName = "lru",
+        store_threshold: int = 0,
+        max_tracker_size: int = 64_000,
+        offload_prompt_only: bool = True,
+        load_bandwidth: float | None = None,
+        load_latency: float | None = None,
+        store_bandwidth: float | None = None,
+        store_latency: float | None = None,
+    ) -> Self: ...
+    num_chunks: int
+    chunk_bytes: int
+    eviction_policy: HostPolicyName
+    store_threshold: int
+    max_tracker_size: int
+    offload_prompt_only: bool
+    load_bandwidth: float
+    load_latency: float
+    store_bandwidth: float
+    store_latency: float
+    def __getnewargs_ex__(self) -> tuple[tuple[int, int], dict[str, Any]]: ...
+
+@final
+class HostMemoryResult:
+    num_chunks: int
+    """Chunks of all instances."""
+    chunk_bytes: int
+    stored_chunks: int
+    stored_tail_chunks: int
+    """Stored chunks of windows and states."""
+    loads: int
+    loaded_chunks: int
+    loaded_chunks_in_pool: int
+    """Loaded chunks whose blocks the pool had too."""
+    evicted_chunks: int
+    never_loaded_chunks: int
+    """Chunks that were evicted before any load."""
+    refused_offers: int
+    """Offers of chunks for which there was no room."""
+    skipped_chunks: int
+    """Chunks that were offered and not stored because of ``store_threshold``."""
+    held_twice_share: float | None
+    """Share of the chunks whose blocks the pool had too, in samples over the run."""
+    without_tail_tokens: int
+    """Prompt tokens whose full attention was in GPU and CPU memory together, but whose window or
+    state was in neither."""
+    store_seconds: float
+    """Time that transfers to CPU memory took together; 0 if no time passed."""
+    load_seconds: float
+    fence_seconds: float
+    """Time that steps waited for stores of blocks that they needed."""
 
 @final
 class StepTime:
@@ -1361,6 +1433,12 @@ class SimulationResult:
     generated_tokens: int
     hit_tokens: int
     """Prompt tokens found cached when each request was first admitted."""
+    loaded_tokens: int
+    """Hit tokens that were loaded from CPU memory."""
+    loaded_per_request: NDArray[np.int64]
+    """Shape (requests in the trace,): the same for each request; -1 for a rejected request."""
+    host_memory: HostMemoryResult | None
+    """The counts of CPU memory; None without it."""
     hit_answer_tokens: int | None
     """Hit tokens in blocks with generated tokens; None without adaptive retention."""
     loss_tokens: list[int]
@@ -1372,8 +1450,8 @@ class SimulationResult:
     """Shape (requests in the trace, 4): the same for each request; -1 for a rejected request."""
     outcomes_per_request: NDArray[np.int64]
     """Shape (requests in the trace, 10): prompt tokens by outcome, in the order of
-    ``kvoxide.outcomes.OUTCOMES``; -1 for a rejected request. ``hit_host`` and
-    ``other_salt_or_adapter`` are always 0, since a trace does not show them."""
+    ``kvoxide.outcomes.OUTCOMES``; -1 for a rejected request. ``other_salt_or_adapter`` is always 0,
+    since a trace does not show it."""
     bound_hit_tokens: int | None
     """Prompt tokens that a policy which knows the future could hit under this run's schedule, at
     least ``hit_tokens``. docs/reference/replay.md states the assumptions. None if it was not asked

@@ -13,6 +13,7 @@ from kvoxide.lab.model.families import FAMILIES
 from kvoxide.lab.model.gpu import GPUS
 from kvoxide.lab.model.grouping import LayerGroup
 from kvoxide.lab.model.hits import hit_tokens
+from kvoxide.lab.model.host_chunks import host_chunk_bytes
 from kvoxide.lab.model.layers import LayerCache
 from kvoxide.lab.model.plan import ModelPlan, plan_model
 from kvoxide.lab.model.precision import CACHE_DTYPES
@@ -29,6 +30,7 @@ __all__ = [
     "Plan",
     "UnknownModelError",
     "hit_tokens",
+    "host_chunk_bytes",
     "plan_model",
     "read_model",
 ]

@@ -3,20 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, TypeAlias
 
 from kvoxide._core import ConfigError
 from kvoxide.lab.replay.input import NamedPolicy
-from kvoxide.lab.replay.setup import Router, ServedModel
+from kvoxide.lab.replay.setup import Host, Router, ServedModel
 
 ONE_INSTANCE: Final[Router] = ("round-robin", {})
+
+Cost: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A combination. ``gpus`` counts the GPUs of all instances. ``memory`` is in bytes per GPU.
     ``blocks`` is the number of blocks in each instance. ``router`` is the user's text, "-" for one
-    instance."""
+    instance. ``host`` is the CPU memory of each instance, or None."""
 
     gpus: int
     memory: int
@@ -25,16 +27,24 @@ class Candidate:
     router: str
     routing: Router
     policy: NamedPolicy
+    host: Host | None = None
 
     @property
-    def cost(self) -> tuple[int, int]:
-        """The number of GPUs, then the memory of each: a smaller tuple costs less."""
-        return (self.gpus, self.memory)
+    def host_bytes(self) -> int:
+        """The CPU memory of each instance in bytes."""
+        return 0 if self.host is None else self.host.num_bytes
 
     @property
-    def but_memory(self) -> tuple[int, str, str]:
-        """Everything but the memory. Candidates with an equal value differ in memory alone."""
-        return (self.instances, self.router, self.policy.name)
+    def cost(self) -> Cost:
+        """The number of GPUs, then the memory of each, then the CPU memory: a smaller tuple costs
+        less."""
+        return (self.gpus, self.memory, self.host_bytes)
+
+    @property
+    def but_memory(self) -> tuple[int, str, str, str]:
+        """Everything but the GPU memory. Candidates with an equal value differ in it alone."""
+        host = "" if self.host is None else self.host.name
+        return (self.instances, self.router, self.policy.name, host)
 
     @property
     def title(self) -> str:
@@ -42,7 +52,8 @@ class Candidate:
         instances = "1 instance"
         if self.instances > 1:
             instances = f"{self.instances} instances with router {self.router}"
-        return f"{instances}, {gib(self.memory)} on each GPU, {self.policy.name}"
+        host = "" if self.host is None else f", CPU memory {self.host.name}"
+        return f"{instances}, {gib(self.memory)} on each GPU, {self.policy.name}{host}"
 
 
 def candidates(
@@ -51,15 +62,18 @@ def candidates(
     routers: Sequence[tuple[str, Router]],
     policies: Sequence[NamedPolicy],
     gpus_per_instance: int,
+    hosts: Sequence[Host | None] = (None,),
 ) -> list[Candidate]:
     """Return all combinations, the cheapest first. ``pools`` pairs memories in bytes with the
-    blocks that each holds. A single instance has no router."""
+    blocks that each holds. A single instance has no router. ``hosts`` are the CPU memories of an
+    instance, None for none."""
     one: Sequence[tuple[str, Router]] = [("-", ONE_INSTANCE)]
     found = [
-        Candidate(gpus_per_instance * count, memory, blocks, count, name, routing, policy)
+        Candidate(gpus_per_instance * count, memory, blocks, count, name, routing, policy, host)
         for count, (memory, blocks) in product(instances, pools)
         for name, routing in (routers if count > 1 else one)
         for policy in policies
+        for host in hosts
     ]
     # The sort is stable: of the same cost, combinations that the user named first come first.
     return sorted(found, key=lambda candidate: candidate.cost)

@@ -15,7 +15,7 @@ from kvoxide.lab.plan.report import Report
 from kvoxide.lab.plan.search import Found, Search, search_cheapest
 from kvoxide.lab.plan.target import Target, parse_targets
 from kvoxide.lab.plan.uncertainty import Uncertainty
-from kvoxide.lab.replay.input import DEFAULT_POLICY, NamedPolicy
+from kvoxide.lab.replay.input import DEFAULT_POLICY, NamedPolicy, read_deployment
 from kvoxide.lab.replay.run import (
     Place,
     Run,
@@ -29,10 +29,12 @@ from kvoxide.lab.replay.run import (
 from kvoxide.lab.replay.serving import parse_router
 from kvoxide.lab.replay.setup import (
     MAX_INSTANCES,
+    HostOptions,
     Router,
     ServedModel,
     TimeOptions,
     TraceOptions,
+    host_options,
     is_default,
     model_options,
     policies_option,
@@ -102,6 +104,7 @@ def _parse_routers(texts: tuple[str, ...]) -> Routers:
 )
 @policies_option(DEFAULT_POLICY, "adaptive")
 @scheduler_options
+@host_options
 @time_options("trace")
 @on_option
 @click.option(
@@ -123,6 +126,7 @@ def plan(
     concurrency: int,
     max_batched_tokens: int,
     times: TimeOptions,
+    host: HostOptions,
     place: Place | None,
     plays_all: bool,
     json_path: Path | None,
@@ -131,9 +135,9 @@ def plan(
     """Find the cheapest way to serve TRACE within targets.
 
     Tries combinations of memory, instances, routers and policies. The cheapest come first: the
-    fewest GPUs, then the least memory. The exit code is 1 if no combination meets all targets. It
-    is 3 if the error of fitted step times is too large to tell. If TRACE is the folder of a
-    recorded server, its settings and step times are the defaults.
+    fewest GPUs, then the least memory of each GPU, then the least CPU memory. The exit code is 1 if
+    no combination meets all targets. It is 3 if the error of fitted step times is too large to
+    tell. If TRACE is the folder of a recorded server, its settings and step times are the defaults.
     """
     check_distinct(source.trace, [json_path])
     times.check()
@@ -146,6 +150,9 @@ def plan(
         max_batched_tokens=max_batched_tokens,
         prefix_caching=prefix_caching,
     )
+    hosts = host.hosts(served, read_deployment(source.trace), served.groups)
+    if any(hosts) and not prefix_caching:
+        raise click.UsageError("--host-memory needs prefix caching, which is disabled")
     nothing = scheduled(SharedTrace.of(Trace()))
     runs = (Run(nothing, policy, blocks) for policy in policies for _, blocks in pools)
     policies, _ = playable_policies(runs)
@@ -153,7 +160,7 @@ def plan(
     times, note = times.for_sessions(file.trace, may_close=is_default("arrivals"))
     if note is not None and not quiet:
         click.echo(note, err=True)
-    combinations = candidates(pools, instances, routers, policies, gpus_of(served))
+    combinations = candidates(pools, instances, routers, policies, gpus_of(served), hosts)
     workload = scheduled(SharedTrace.of(file.trace))
     uncertainty = Uncertainty.of(times.fit)
     search = Search(combinations, targets, workload, times, plays_all, uncertainty)

@@ -14,7 +14,7 @@ from kvoxide.lab.plan.verdict import Verdict, cheapest, ranked, shortfall
 from kvoxide.lab.replay.input import TraceFile
 from kvoxide.lab.replay.results import hits_text, serving_settings_record, trace_record
 from kvoxide.lab.replay.serving import StepFit
-from kvoxide.lab.replay.setup import ServedModel
+from kvoxide.lab.replay.setup import Host, ServedModel
 
 
 class UnmetTargetsError(KvoxideError):
@@ -104,6 +104,7 @@ class Report:
         for refusal in self.refusals:
             lines.append(f"{gib(refusal.memory)} is left out: {refusal.reason}")
         num_all, num_same = len(search.candidates), len(found.verdicts) - found.num_played
+        lines += self._host_notes()
         counts = [f"{num_all:,} combinations, {found.num_played:,} tried"]
         if num_same:
             counts.append(f"{num_same:,} equal to one with less memory that had spare memory (=)")
@@ -114,6 +115,21 @@ class Report:
             lines.append(_effect(search.uncertainty))
         lines.append(f"{', '.join(counts)}; {self.run_seconds:.2f} s")
         return lines
+
+    def _host_notes(self) -> list[str]:
+        """Return why sizes of CPU memory bring little, one sentence for each size and pool."""
+        small = {
+            (candidate.host.memory.num_chunks, candidate.blocks): candidate
+            for candidate in self.search.candidates
+            if candidate.host is not None and candidate.host.memory.num_chunks < candidate.blocks
+        }
+        return [
+            f"CPU memory {candidate.host.name.rpartition(' ')[0]} has fewer blocks than the pool of"
+            f" {gib(candidate.memory)} ({chunks:,} and {blocks:,}). vLLM stores what the pool holds"
+            " too, so it brings little; use at least twice the pool"
+            for (chunks, blocks), candidate in sorted(small.items(), key=lambda item: item[0])
+            if candidate.host is not None
+        ]
 
     def _settings_record(self) -> dict[str, Any]:
         search, workload = self.search, self.search.workload
@@ -146,10 +162,13 @@ def _met(verdict: Verdict) -> str:
 
 def _keys(verdicts: Sequence[Verdict]) -> list[Column]:
     candidates = [verdict.candidate for verdict in verdicts]
+    hosts = ["-" if candidate.host is None else candidate.host.name for candidate in candidates]
+    has_hosts = any(candidate.host for candidate in candidates)
     return [
         Column("met", [_met(verdict) for verdict in verdicts], is_name=True),
         Column("GPUs", [f"{candidate.gpus:,}" for candidate in candidates]),
         Column("memory\nper GPU", [gib(candidate.memory) for candidate in candidates]),
+        *([Column("CPU\nmemory", hosts, is_name=True)] if has_hosts else []),
         Column("instances", [f"{candidate.instances:,}" for candidate in candidates]),
         Column("router", [candidate.router for candidate in candidates], is_name=True),
         Column("policy", [candidate.policy.name for candidate in candidates], is_name=True),
@@ -178,6 +197,17 @@ def _candidate_record(candidate: Candidate) -> dict[str, Any]:
         "instances": candidate.instances,
         "router": None if candidate.instances == 1 else candidate.router,
         "policy": candidate.policy.name,
+        **({} if candidate.host is None else {"host_memory": _host_record(candidate.host)}),
+    }
+
+
+def _host_record(host: Host) -> dict[str, Any]:
+    memory = host.memory
+    return {
+        "name": host.name,
+        "num_chunks": memory.num_chunks,
+        "chunk_bytes": memory.chunk_bytes,
+        "eviction_policy": memory.eviction_policy,
     }
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from kvoxide._core import SimulationResult
-from kvoxide.lab.plan.candidate import Candidate
+from kvoxide.lab.plan.candidate import Candidate, Cost
 from kvoxide.lab.plan.spare_capacity import has_spare_capacity
 from kvoxide.lab.plan.target import Target
 from kvoxide.lab.plan.uncertainty import EXACT, Uncertainty
@@ -38,7 +38,7 @@ class Search:
         serving = self.time.timed(candidate.instances, candidate.routing)
         workload = replace(self.workload, serving=serving)
         workload.trace.add_user()
-        return Run(workload, candidate.policy, candidate.blocks)
+        return Run(workload, candidate.policy, candidate.blocks, candidate.host)
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Results:
         self._search = search
         self._played: dict[int, SimulationResult] = {}
         self._with_spare_capacity: set[int] = set()
-        self._least_cost: tuple[int, int] | None = None
-        alike: dict[tuple[int, str, str], list[int]] = {}
+        self._least_cost: Cost | None = None
+        alike: dict[tuple[int, str, str, str], list[int]] = {}
         for at, candidate in enumerate(search.candidates):
             alike.setdefault(candidate.but_memory, []).append(at)
         # For each candidate, the candidates that differ in memory alone and have less, smallest

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvoxide._core import SimulationResult
-from kvoxide.lab.plan.candidate import Candidate
+from kvoxide.lab.plan.candidate import Candidate, Cost
 from kvoxide.lab.plan.target import Target
 from kvoxide.lab.plan.uncertainty import EXACT, Uncertainty
 
@@ -60,7 +60,7 @@ class Verdict:
         return min((-1e9 if margin is None else margin) for margin in self.margins)
 
     @property
-    def rank(self) -> tuple[int, int, tuple[int, int], float]:
+    def rank(self) -> tuple[int, int, Cost, float]:
         """The sort key, best first: candidates that meet all targets by cost, then candidates that
         may meet them by cost, then the others by their worst margin. Candidates that reject
         requests come last."""
@@ -69,7 +69,7 @@ class Verdict:
             return (0, 0, cost, -self.worst_margin)
         if self.is_open:
             return (1, 0, cost, -self.worst_margin)
-        return (2, self.num_rejected, (0, 0), -self.worst_margin)
+        return (2, self.num_rejected, (0, 0, 0), -self.worst_margin)
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:

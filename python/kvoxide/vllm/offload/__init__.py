@@ -17,9 +17,9 @@ The path of a look-up, over kvoxide's tier:
 1. The scheduler calls ``get_num_new_matched_tokens()``, which the connector inherits from vLLM.
 2. That calls ``_lookup_complete_chunks``, which is ``Planner.look_up()``.
 3. It calls ``OffloadPlanner.look_up()`` (``rust/python/src/offload/planner.rs``).
-   ``rust/core/src/host/search.rs`` searches all groups with the look-ups of ``lookup.rs`` there. The keys and
-   the memo of a request are in ``request_keys.rs``. The answer is the number of tokens beyond the
-   hit on the GPU; ``None`` lets the scheduler ask again later.
+   ``rust/core/src/host/search.rs`` searches all groups with the look-ups of ``lookup.rs`` there.
+   The keys and the memo of a request are in ``request_keys.rs``. The answer is the number of tokens
+   beyond the hit on the GPU; ``None`` lets the scheduler ask again later.
 4. After the allocation, the scheduler calls ``update_state_after_alloc()``. It gets the plan from
    ``Planner.load()`` and makes the job in ``jobs`` (``_load()``).
 5. When the workers are done, vLLM calls the manager's ``complete_load()``. That calls

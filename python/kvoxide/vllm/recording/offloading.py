@@ -55,9 +55,9 @@ def _jobs(metadata: Any, name: str) -> list[tuple[int, str]]:
 def host_memory_of(scheduler: Any) -> dict[str, Any] | None:
     """Return the settings of vLLM's CPU memory, by the names of ``kvoxide.HostMemory``. Return None
     without CPU memory, or for a connector that a replay cannot play."""
-    connector = getattr(scheduler.connector, "connector_scheduler", None)
-    config = getattr(connector, "config", None)
     try:
+        connector = scheduler.connector.connector_scheduler
+        config = connector.config
         extra = scheduler.vllm_config.kv_transfer_config.kv_connector_extra_config
         (info,) = connector.manager.config_info()
         num_chunks = int(info["cpu_num_chunks"])

@@ -105,8 +105,8 @@ class Schedule:
         for (job, _), number in zip(transfers.loads, loading, strict=True):
             self._transfers[job] = (number, 0)
         for job, name in transfers.stores:
-            number = self._ended.get(name)
-            self._transfers[job] = (self._number(name) if number is None else number, 1)
+            ended = self._ended.get(name)
+            self._transfers[job] = (self._number(name) if ended is None else ended, 1)
         self._ended.clear()
         if loading:
             self._events.append({"loading": loading})

@@ -20,6 +20,7 @@ from kvoxide.lab.replay.results import (
     comparison_hit_shares,
     comparison_title,
     print_hit_shares,
+    print_host_memory,
     print_outcomes,
     print_serving,
 )
@@ -30,11 +31,13 @@ from kvoxide.lab.replay.setup import (
     DEFAULT_PRESET,
     FULL,
     RECORDED,
+    HostOptions,
     LimitOptions,
     Router,
     ServedModel,
     TimeOptions,
     TraceOptions,
+    host_options,
     instance_options,
     is_default,
     model_options,
@@ -91,6 +94,7 @@ _NO_TIMES: Final = (
     is_flag=True,
     help='Add the line "clairvoyant": the hit share of a policy that knows the future.',
 )
+@host_options
 @time_options()
 @instance_options
 @on_option
@@ -111,6 +115,7 @@ def replay(
     policies: tuple[NamedPolicy, ...],
     has_bound: bool,
     times: TimeOptions,
+    host: HostOptions,
     instances: int,
     router: Router | None,
     place: Place | None,
@@ -124,8 +129,9 @@ def replay(
     kvoxide is replayed. If TRACE is the folder of a recorded server, its settings, arrivals and
     step times are the defaults.
 
-    There is one run for each policy and pool size. The line "unlimited" has the hit share of a
-    pool that never evicts.
+    There is one run for each policy, pool size and size of CPU memory. The line "unlimited" has the
+    hit share of a pool that never evicts. With CPU memory, lines "one pool" have the hit share of a
+    pool with the blocks of both.
     """
     files.check(source.trace)
     recorded = read_deployment(source.trace)
@@ -142,6 +148,9 @@ def replay(
     if has_bound and not prefix_caching:
         raise click.UsageError("--bound needs prefix caching, which is disabled")
     limits = given.limits(served, recorded)
+    hosts = host.hosts(served, recorded, limits.groups)
+    if any(hosts) and not prefix_caching:
+        raise click.UsageError("--host-memory needs prefix caching, which is disabled")
     wanted = Settings(
         limits.groups,
         limits.pool_sizes,
@@ -155,6 +164,7 @@ def replay(
         follows_schedule=follows,
         rules=recorded.rules if recorded and limits.groups == recorded.groups else None,
         prefix_caching=prefix_caching,
+        hosts=hosts,
     )
     settings = wanted.playable()
     file = source.read(quiet=quiet)
@@ -182,6 +192,7 @@ def _print(comparison: Comparison) -> None:
     print_outcomes(comparison.outcomes, comparison_title(comparison))
     if len(comparison.settings.pool_sizes) > 1:
         print_hit_shares(comparison_hit_shares(comparison))
+    print_host_memory(comparison.outcomes)
     print_serving(comparison.outcomes)
     if comparison.takes_recorded_times:
         click.echo(_RECORDED_TIMES if comparison.has_times else _NO_TIMES)

@@ -13,6 +13,7 @@ from kvoxide.lab.replay.results import (
     HitShares,
     comparison_hit_shares,
     hit_share_table,
+    host_tables,
     outcome_table,
     serving_tables,
     timed_outcomes,
@@ -25,7 +26,7 @@ _CALL = "A call is one scheduling call: the look-up and allocation of one reques
 def replay_contents(comparison: Comparison) -> Page:
     """The page of a replay."""
     outcomes = comparison.outcomes
-    styles = Styles(list(dict.fromkeys(o.run.policy.name for o in outcomes)))
+    styles = Styles(list(dict.fromkeys(o.name for o in outcomes)))
     sections = [_hits(comparison, styles), _times(comparison, styles), _course(comparison, styles)]
     return Page(
         f"kvoxide replay: {PurePath(comparison.trace_file.name).name}",
@@ -62,7 +63,7 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
         )
         for size in _played(comparison)
     ]
-    tables = [outcome_table(outcomes, f"All runs\n{_CALL}")]
+    tables = [outcome_table(outcomes, f"All runs\n{_CALL}"), *host_tables(outcomes)]
     if len(sizes) == 1:
         return Section("Hits", figures=bars, tables=tables)
     shares = comparison_hit_shares(comparison)

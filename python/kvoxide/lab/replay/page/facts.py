@@ -84,7 +84,7 @@ def tiles(comparison: Comparison) -> Iterator[Tile]:
 
 
 def _where(outcome: Outcome) -> str:
-    return f"{outcome.run.policy.name}, {outcome.run.blocks or 0:,} blocks"
+    return f"{outcome.name}, {outcome.run.blocks or 0:,} blocks"
 
 
 def _clock(serving: Serving) -> Iterator[str]:

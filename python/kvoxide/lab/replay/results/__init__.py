@@ -1,8 +1,8 @@
 """Describe outcomes as tables, plots and JSON values.
 
-``tables`` and ``time_tables`` are printed, and are on the page of ``--html`` too. ``figures`` and
-``curves`` describe what both that page and ``plots``, for ``--plot``, draw. The modules
-``..._records`` compute JSON values. :mod:`kvoxide.lab.output` writes them to files.
+``tables``, ``time_tables`` and ``host_tables`` are printed, and are on the page of ``--html`` too.
+``figures`` and ``curves`` describe what both that page and ``plots``, for ``--plot``, draw. The
+modules ``..._records`` compute JSON values. :mod:`kvoxide.lab.output` writes them to files.
 """
 
 from kvoxide.lab.replay.results.comparison_results import (
@@ -22,6 +22,11 @@ from kvoxide.lab.replay.results.figures import (
     is_reference,
     line_style,
     pool_course,
+)
+from kvoxide.lab.replay.results.host_tables import (
+    host_notes,
+    host_tables,
+    print_host_memory,
 )
 from kvoxide.lab.replay.results.outcome_records import request_lines
 from kvoxide.lab.replay.results.plots import draw_hit_shares, draw_trace
@@ -48,6 +53,8 @@ __all__ = [
     "has_tick_for_each",
     "hit_share_table",
     "hits_text",
+    "host_notes",
+    "host_tables",
     "is_logarithmic",
     "is_reference",
     "line_style",
@@ -55,6 +62,7 @@ __all__ = [
     "over_trace",
     "pool_course",
     "print_hit_shares",
+    "print_host_memory",
     "print_outcomes",
     "print_serving",
     "request_lines",

@@ -40,8 +40,13 @@ def comparison_title(comparison: Comparison) -> str:
         f" format {trace.format}\n"
         f"{served}groups {settings.groups.text}; {hits_text(settings.hit_tokens)}; pool of"
         f" {sizes} blocks; concurrency {settings.concurrency:,};"
-        f" {settings.max_batched_tokens:,} tokens per step{arrivals}"
+        f" {settings.max_batched_tokens:,} tokens per step{arrivals}{_hosts_text(settings)}"
     )
+
+
+def _hosts_text(settings: Settings) -> str:
+    names = [host.name for host in settings.hosts if host is not None]
+    return f"; CPU memory {', '.join(names)}" if names else ""
 
 
 def comparison_record(comparison: Comparison) -> dict[str, Any]:

@@ -27,8 +27,8 @@ class HitShares:
 
 def over_pool_size(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> HitShares:
     """Hit share over pool sizes in blocks; the unlimited pool's is the same for all sizes."""
-    shares = {(o.run.policy.name, o.run.blocks): o.hit_share for o in outcomes}
-    names = dict.fromkeys(o.run.policy.name for o in outcomes)
+    shares = {(o.name, o.run.blocks): o.hit_share for o in outcomes}
+    names = dict.fromkeys(o.name for o in outcomes)
     by_policy = {
         name: [shares.get((name, None if name == UNLIMITED else size), nan) for size in sizes]
         for name in names
@@ -43,7 +43,7 @@ def over_quantity(
     were to have runs for."""
     by_policy: dict[str, list[float]] = {}
     for outcome in outcomes:
-        shares = by_policy.setdefault(outcome.run.policy.name, [nan] * len(xs))
+        shares = by_policy.setdefault(outcome.name, [nan] * len(xs))
         shares[xs.index(quantity(outcome))] = outcome.hit_share
     return HitShares(x_name, list(xs), by_policy)
 

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-from kvoxide.lab.output.colours import BLOCKS, EVICTIONS, FATES, POLICIES, REFERENCE
+from kvoxide.lab.output.colours import (
+    BLOCKS,
+    EVICTIONS,
+    FATES,
+    HIT_ON_CPU,
+    POLICIES,
+    REFERENCE,
+)
 from kvoxide.lab.replay.input import CLAIRVOYANT, UNLIMITED
 from kvoxide.lab.replay.run import Outcome
 
@@ -38,12 +45,19 @@ class FateBars:
 def fate_bars(outcomes: Sequence[Outcome]) -> FateBars:
     """Return hit share, and why the rest was not hit, for each outcome except bounds."""
     losses = [(outcome, outcome.loss_shares) for outcome in outcomes]
-    rows = [(o.run.policy.name, [o.hit_share, *shares]) for o, shares in losses if shares]
+    rows = [(o.name, [*_hit_shares(o), *shares]) for o, shares in losses if shares]
     parts = [
         Series(name, [shares[index] for _, shares in rows], colour)
         for index, (name, (colour, _)) in enumerate(FATES.items())
     ]
+    if all(outcome.loaded_share is None for outcome in outcomes):
+        parts = [part for part in parts if part.name != HIT_ON_CPU]
     return FateBars([name for name, _ in rows], parts)
+
+
+def _hit_shares(outcome: Outcome) -> list[float]:
+    loaded = outcome.loaded_share or 0.0
+    return [outcome.hit_share - loaded, loaded]
 
 
 @dataclass(frozen=True)

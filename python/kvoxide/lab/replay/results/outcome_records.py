@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, group_kinds
+from kvoxide.lab.replay.results.host_tables import host_record
 from kvoxide.lab.replay.results.time_records import request_moments
 from kvoxide.lab.replay.run import Outcome
 
@@ -53,6 +54,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
         "hit_tokens": outcome.hit_tokens,
         "hit_share": outcome.hit_share,
         "hit_answer_tokens": None if outcome.is_bound else result.hit_answer_tokens,
+        **host_record(outcome),
         **_loss_record(outcome),
         "steps": result.steps,
         "wall_seconds": outcome.wall_seconds,
@@ -87,6 +89,7 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
     for outcome in outcomes:
         losses = outcome.result.losses_per_request.tolist()
         moments = request_moments(None if outcome.is_bound else outcome.result.serving)
+        loaded = outcome.result.loaded_per_request.tolist()
         for index, row in enumerate(outcome.per_request.tolist()):
             prompt_tokens, output_tokens, hit_tokens, preemptions = row
             lost = None if outcome.is_bound or hit_tokens < 0 else losses[index]
@@ -97,11 +100,20 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
                 "prompt_tokens": prompt_tokens,
                 "output_tokens": output_tokens,
                 "hit_tokens": None if hit_tokens < 0 else hit_tokens,
+                **_host_fields(outcome, loaded[index]),
                 "preemptions": preemptions,
                 **{f"{loss}_tokens": tokens for loss, tokens in _by_loss(lost).items()},
                 **(moments[index] if moments else {}),
             }
             yield json.dumps(record).encode() + b"\n"
+
+
+def _host_fields(outcome: Outcome, loaded_tokens: int) -> dict[str, Any]:
+    host = outcome.run.host
+    if host is None:
+        return {}
+    loaded = None if loaded_tokens < 0 or outcome.is_bound else loaded_tokens
+    return {"host_memory": host.name, "loaded_tokens": loaded}
 
 
 def _loss_record(outcome: Outcome) -> dict[str, float | None]:

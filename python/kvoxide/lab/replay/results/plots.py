@@ -76,7 +76,7 @@ def draw_hit_shares(shares: HitShares, title: str) -> "Figure":
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.run.policy.name for outcome in outcomes]
+    return [outcome.name for outcome in outcomes]
 
 
 def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -92,7 +92,7 @@ def _styles(names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 def _draw_hit_share(axes: "Axes", outcome: Outcome, style: dict[str, Any]) -> None:
     course = over_trace(outcome)
-    axes.plot(course.requests, course.so_far, label=outcome.run.policy.name, **style)
+    axes.plot(course.requests, course.so_far, label=outcome.name, **style)
     axes.plot(course.requests, course.moving, **{**style, "linewidth": 0.7, "alpha": 0.6})
 
 

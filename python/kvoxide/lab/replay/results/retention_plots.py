@@ -40,7 +40,7 @@ def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
     )
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(_percent())
-    axes.set_ylabel(f"{outcome.run.policy.name}\nblocks")
+    axes.set_ylabel(f"{outcome.name}\nblocks")
     for request, function in course.scoring_functions:
         # The names would overlap.
         axes.text(request, 1.02, function[0].upper(), fontsize="x-small")

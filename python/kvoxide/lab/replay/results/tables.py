@@ -36,6 +36,7 @@ def _answer_share(outcome: Outcome) -> str:
 
 
 _ON_ANSWERS: Final = "on\nanswers"
+_ON_CPU: Final = "on\nCPU"
 _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "requests": lambda o: _count(o.result.requests),
     "rejected": lambda o: _count(o.result.rejected_requests),
@@ -43,6 +44,7 @@ _FIGURES: dict[str, Callable[[Outcome], str]] = {
     "generated\ntokens": lambda o: _count(o.result.generated_tokens),
     "hit\ntokens": lambda o: _count(o.hit_tokens),
     "hit\nshare": lambda o: f"{o.hit_share:.2%}",
+    _ON_CPU: lambda o: "-" if (share := o.loaded_share) is None else f"{share:.2%}",
     _ON_ANSWERS: _answer_share,
     "evicted\nfull": _loss_share(0),
     "evicted\ntail": _loss_share(1),
@@ -75,12 +77,14 @@ def print_hit_shares(shares: HitShares, title: str = "") -> None:
 def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
     """A line per run. "call" is one scheduling call: the look-up and allocation of one request in
     one step."""
-    keys = [Column("policy", [o.run.policy.name for o in outcomes], is_name=True)]
+    keys = [Column("policy", [o.name for o in outcomes], is_name=True)]
     if len({o.run.blocks for o in outcomes}) > 2:
         keys.append(Column("pool\nblocks", [_pool(o) for o in outcomes]))
     columns = [Column(header, [cell(o) for o in outcomes]) for header, cell in _FIGURES.items()]
     for header, cell in _POOL_FIGURES.items():
         columns.append(Column(header, [cell(o) if o.has_pool else "-" for o in outcomes]))
+    if all(o.loaded_share is None for o in outcomes):
+        columns = [column for column in columns if column.header != _ON_CPU]
     if not any(o.answer_share for o in outcomes):
         columns = [column for column in columns if column.header != _ON_ANSWERS]
     if not any(o.result.rejected_requests for o in outcomes):

@@ -40,7 +40,7 @@ def timed_outcomes(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, Servi
 
 
 def _keys(outcomes: Sequence[Outcome]) -> list[Column]:
-    keys = [Column("policy", [o.run.policy.name for o in outcomes], is_name=True)]
+    keys = [Column("policy", [o.name for o in outcomes], is_name=True)]
     if len({o.run.blocks for o in outcomes}) > 2:
         pools = ["-" if o.run.blocks is None else f"{o.run.blocks:,}" for o in outcomes]
         keys.append(Column("pool\nblocks", pools))

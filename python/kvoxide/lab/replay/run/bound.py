@@ -10,12 +10,12 @@ from kvoxide.lab.replay.run.outcome import Outcome
 def clairvoyant_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """For each pool size of runs with a bound, the highest of their bounds: it lies below none of
     them, although each is for the schedule of its own policy."""
-    sizes = sorted({o.run.blocks for o in outcomes if o.run.blocks is not None})
-    bounds = [_bound(outcome) for outcome in outcomes]
-    return [
-        max((bound for bound in bounds if bound.run.blocks == size), key=lambda o: o.hit_share)
-        for size in sizes
-    ]
+    bounds: dict[tuple[int, int], list[Outcome]] = {}
+    for outcome in outcomes:
+        blocks, total = outcome.run.blocks, outcome.run.pool_blocks
+        if blocks is not None and total is not None and outcome.result.bound_hit_tokens is not None:
+            bounds.setdefault((total - blocks, blocks), []).append(_bound(outcome))
+    return [max(found, key=lambda o: o.hit_share) for _, found in sorted(bounds.items())]
 
 
 def _bound(outcome: Outcome) -> Outcome:

@@ -15,7 +15,7 @@ from kvoxide.lab.replay.run.planning import check_run, plan_runs, playable_polic
 from kvoxide.lab.replay.run.progress import execute_watched
 from kvoxide.lab.replay.run.workload import SharedTrace, Workload
 from kvoxide.lab.replay.serving import StepFit
-from kvoxide.lab.replay.setup import ServedModel
+from kvoxide.lab.replay.setup import Host, ServedModel
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Settings:
     step. ``has_bound`` adds the bound of each run. ``served`` is the model that groups and pool
     sizes belong to, or None. ``serving`` says how time passes, or is None; ``fit`` describes the
     steps that its step times were fitted to. ``left_out`` says which policies are not played, and
-    why. :class:`Workload` describes ``follows_schedule``, ``rules`` and ``prefix_caching``.
+    why. ``hosts`` are the CPU memories to play, None for none. :class:`Workload` describes
+    ``follows_schedule``, ``rules`` and ``prefix_caching``.
     """
 
     groups: Groups
@@ -42,6 +43,7 @@ class Settings:
     follows_schedule: bool = False
     rules: Mapping[str, Any] | None = None
     prefix_caching: bool = True
+    hosts: tuple[Host | None, ...] = (None,)
 
     @property
     def hit_tokens(self) -> int | None:
@@ -70,6 +72,9 @@ class Settings:
         *in_pools, unlimited = plan_runs(self.workload(Trace()), self.policies, self.pool_sizes)
         playable, left_out = playable_policies(in_pools)
         check_run(unlimited)
+        for host in self.hosts:
+            if host is not None:
+                check_run(replace(in_pools[0], policy=playable[0], host=host))
         return replace(self, policies=playable, left_out=left_out)
 
 
@@ -122,7 +127,7 @@ def compare(
     """
     started = time.perf_counter()
     workload = settings.workload(trace_file.trace)
-    runs = plan_runs(workload, settings.policies, settings.pool_sizes)
+    runs = plan_runs(workload, settings.policies, settings.pool_sizes, settings.hosts)
     failure = None
     try:
         outcomes = execute_watched(runs, place, quiet=quiet)

@@ -10,21 +10,48 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 from kvoxide.lab.replay.run.workload import Workload
+from kvoxide.lab.replay.setup import Host
 
 
 @dataclass(frozen=True)
 class Run:
-    """One simulation to be done. ``blocks`` is the pool size, None for a pool that never evicts."""
+    """One simulation to be done.
+
+    ``blocks`` is the pool size, None for a pool that never evicts. ``host`` is the CPU memory, if
+    there is any. With ``is_joined``, the pool has the blocks of both sizes, and there is no CPU
+    memory.
+    """
 
     workload: Workload
     policy: NamedPolicy
     blocks: int | None
+    host: Host | None = None
+    is_joined: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the line in tables: the policy, and the CPU memory."""
+        if self.host is None:
+            return self.policy.name
+        if self.is_joined:
+            return f"{self.policy.name}, one pool with {self.host.name.rpartition(' ')[0]}"
+        return f"{self.policy.name} + {self.host.name}"
+
+    @property
+    def pool_blocks(self) -> int | None:
+        """The blocks of the simulated pool."""
+        if self.blocks is None or self.host is None or not self.is_joined:
+            return self.blocks
+        return self.blocks + self.host.memory.num_chunks
 
     def simulation(self, trace: Trace) -> Simulation:
         """Return a simulation of ``trace``, which is the workload's."""
         policy, release = self.policy, self.policy.release
         rules = None if release is None else release.manager_rules
-        return self.workload.simulation(trace, policy.policy, self.blocks, policy.baseline, rules)
+        memory = None if self.host is None or self.is_joined else self.host.memory
+        return self.workload.simulation(
+            trace, policy.policy, self.pool_blocks, policy.baseline, rules, memory
+        )
 
 
 @dataclass(frozen=True)
@@ -51,6 +78,19 @@ class Outcome:
     def hit_share(self) -> float:
         """Hit tokens per prompt token, 0.0 to 1.0."""
         return self.hit_tokens / max(1, self.result.prompt_tokens)
+
+    @property
+    def name(self) -> str:
+        """The name of the outcome's line in tables."""
+        return self.run.name
+
+    @property
+    def loaded_share(self) -> float | None:
+        """Tokens that were loaded from CPU memory, per prompt token (0.0 to 1.0); None without CPU
+        memory."""
+        if self.is_bound or self.result.host_memory is None:
+            return None
+        return self.result.loaded_tokens / max(1, self.result.prompt_tokens)
 
     @property
     def answer_share(self) -> float | None:
@@ -97,4 +137,4 @@ class Outcome:
     @property
     def peak_used_share(self) -> float:
         """Peak use of the pool without its null block, 0.0 to 1.0."""
-        return self.result.peak_used_blocks / max(1, (self.run.blocks or 0) - 1)
+        return self.result.peak_used_blocks / max(1, (self.run.pool_blocks or 0) - 1)

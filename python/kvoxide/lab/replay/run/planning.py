@@ -12,13 +12,24 @@ from kvoxide._core import (
 from kvoxide.lab.replay.input import EVERY_TAIL, UNLIMITED, NamedPolicy, parse_policy
 from kvoxide.lab.replay.run.outcome import Run
 from kvoxide.lab.replay.run.workload import Workload
+from kvoxide.lab.replay.setup import Host
 
 
 def plan_runs(
-    workload: Workload, policies: Sequence[NamedPolicy], pool_sizes: Sequence[int]
+    workload: Workload,
+    policies: Sequence[NamedPolicy],
+    pool_sizes: Sequence[int],
+    hosts: Sequence[Host | None] = (None,),
 ) -> list[Run]:
-    """Every policy in every pool (sizes in blocks), and the pool that never evicts."""
-    runs = [Run(workload, policy, blocks) for policy in policies for blocks in pool_sizes]
+    """Every policy in every pool (sizes in blocks) with every CPU memory, and the pool that never
+    evicts. For each size of CPU memory there is also one pool of both sizes."""
+    runs = []
+    for policy in policies:
+        for host in hosts:
+            runs += [Run(workload, policy, blocks, host) for blocks in pool_sizes]
+        by_size = {host.memory.num_chunks: host for host in hosts if host is not None}
+        for host in by_size.values():
+            runs += [Run(workload, policy, blocks, host, is_joined=True) for blocks in pool_sizes]
     # In a pool that never evicts, the most is hit if every tail is kept.
     unlimited = replace(parse_policy(EVERY_TAIL), name=UNLIMITED)
     runs.append(Run(workload, unlimited, None))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvoxide._core import (
+    HostMemory,
     KVCacheGroupSpec,
     Policy,
     Serving,
@@ -94,11 +95,13 @@ class Workload:
         blocks: int | None,
         baseline: str | None = None,
         release: Mapping[str, Any] | None = None,
+        host_memory: HostMemory | None = None,
     ) -> Simulation:
         """Return a simulation of ``trace`` under this workload's settings.
 
         ``baseline`` is a simple policy that orders evictions instead of ``policy``. ``release`` are
-        the rules of a chosen vLLM release.
+        the rules of a chosen vLLM release. With ``host_memory`` there is no bound, because it
+        would know only the pool.
         """
         return Simulation(
             trace,
@@ -109,10 +112,11 @@ class Workload:
             concurrency=self.concurrency,
             max_batched_tokens=self.max_batched_tokens,
             report_from=self.report_from,
-            bound=self.has_bound,
+            bound=self.has_bound and host_memory is None,
             serving=self.serving,
             follows_schedule=self.follows_schedule and trace.has_schedule,
             rules=self.rules,
             release=release,
             enable_caching=self.prefix_caching,
+            host_memory=host_memory,
         )

@@ -5,13 +5,20 @@ steps.
 """
 
 from kvoxide.lab.replay.serving.fitting import fit_to, fit_to_recording
-from kvoxide.lab.replay.serving.notation import parse_router, parse_step_time
+from kvoxide.lab.replay.serving.notation import (
+    parse_duration,
+    parse_pairs,
+    parse_router,
+    parse_step_time,
+)
 from kvoxide.lab.replay.serving.step_fit import StepFit
 
 __all__ = [
     "StepFit",
     "fit_to",
     "fit_to_recording",
+    "parse_duration",
+    "parse_pairs",
     "parse_router",
     "parse_step_time",
 ]

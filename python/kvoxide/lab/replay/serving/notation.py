@@ -16,8 +16,8 @@ def parse_step_time(text: str) -> StepTime:
     us, ms and s. Raises :class:`~kvoxide._core.ConfigError` that names what cannot be read.
     """
     parts = {
-        name: _duration(text, value)
-        for name, value in _pairs(
+        name: parse_duration(text, value)
+        for name, value in parse_pairs(
             text, f"write step times as base=4ms; the names are {', '.join(_PARTS)}"
         )
     }
@@ -34,7 +34,7 @@ def parse_router(text: str) -> tuple[str, dict[str, float]]:
     name, _, given = text.partition(":")
     weights = {}
     if given:
-        for weight, value in _pairs(given, "write weights as NAME:WEIGHT=NUMBER"):
+        for weight, value in parse_pairs(given, "write weights as NAME:WEIGHT=NUMBER"):
             try:
                 weights[weight] = float(value)
             except ValueError:
@@ -43,7 +43,9 @@ def parse_router(text: str) -> tuple[str, dict[str, float]]:
     return name, weights
 
 
-def _pairs(text: str, allowed: str) -> list[tuple[str, str]]:
+def parse_pairs(text: str, allowed: str) -> list[tuple[str, str]]:
+    """Return the names and values of ``NAME=VALUE``, comma separated. ``allowed`` says in an error
+    what to write."""
     pairs = [
         (name.strip(), value.strip())
         for name, _, value in (token.partition("=") for token in text.split(","))
@@ -57,7 +59,8 @@ def _pairs(text: str, allowed: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _duration(text: str, value: str) -> float:
+def parse_duration(text: str, value: str) -> float:
+    """Return a time such as ``4ms``, a part of ``text``, in seconds."""
     number = value.rstrip("nuµms")
     try:
         return float(number) / _UNITS[value[len(number) :]]

@@ -1,9 +1,12 @@
 """Turn the options of a command into settings: trace, model, limits, policies and times.
 
-``trace``, ``model``, ``scheduler`` and ``timing`` define options. ``limits`` and ``served_model``
-are values that options become. ``recording_defaults`` replaces defaults if a recording is played.
+``trace``, ``model``, ``scheduler``, ``timing`` and ``host_memory`` define options. ``limits``,
+``served_model`` and ``host`` are values that options become. ``recording_defaults`` replaces
+defaults if a recording is played.
 """
 
+from kvoxide.lab.replay.setup.host import Host
+from kvoxide.lab.replay.setup.host_memory import HostOptions, host_options, memory_text
 from kvoxide.lab.replay.setup.limits import (
     DEFAULT_BLOCKS,
     DEFAULT_PRESET,
@@ -35,13 +38,17 @@ __all__ = [
     "MAX_INSTANCES",
     "RECORDED",
     "TRACE",
+    "Host",
+    "HostOptions",
     "LimitOptions",
     "Router",
     "ServedModel",
     "TimeOptions",
     "TraceOptions",
+    "host_options",
     "instance_options",
     "is_default",
+    "memory_text",
     "model_options",
     "parse_pool_sizes",
     "policies_option",

@@ -1,6 +1,5 @@
 """Options that name a model and how it is served, in the place of groups and blocks."""
 
-import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
@@ -10,14 +9,9 @@ import click
 from kvoxide._core import ConfigError
 from kvoxide.lab.model import CACHE_DTYPES, GPUS, Deployment, gpu, read_model
 from kvoxide.lab.options import Command, parsed_with, positive
+from kvoxide.lab.replay.setup.memory_sizes import parse_memories
 from kvoxide.lab.replay.setup.served_model import ServedModel
 
-_UNITS: Final = {
-    "": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)},
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
-}
-_MEMORY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
 ASK_VARIABLE: Final = "KVOXIDE_ASK_VLLM"
 _SERVING: Final = (
     "tensor_parallel",
@@ -104,21 +98,6 @@ def _option(name: str, *_: str) -> str:
     return f"--{name.replace('cache_dtype', 'kv_cache_dtype').replace('_', '-')}"
 
 
-def _parse_memories(text: str) -> tuple[int, ...]:
-    """Sizes such as 60GiB, comma separated, in bytes; smallest first."""
-    return tuple(sorted({_parse_memory(item.strip()) for item in text.split(",")}))
-
-
-def _parse_memory(text: str) -> int:
-    match = _MEMORY.fullmatch(text)
-    unit = _UNITS.get(match[2]) if match else None
-    if match is None or unit is None:
-        raise ConfigError(
-            f"{text!r} is not a size of memory; write 60GiB, 64GB or a number of bytes"
-        )
-    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
-
-
 _OPTIONS: Final[list[Callable[..., Any]]] = [
     click.option(
         "--model",
@@ -129,7 +108,7 @@ _OPTIONS: Final[list[Callable[..., Any]]] = [
         "--memory",
         "memories",
         metavar="SIZE[,SIZE...]",
-        callback=parsed_with(_parse_memories),
+        callback=parsed_with(parse_memories),
         help="Memory of each rank for its KV cache, such as 60GiB. Replaces --blocks.",
     ),
     click.option(

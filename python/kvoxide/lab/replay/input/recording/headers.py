@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kvoxide._core import ConfigError, KVCacheGroupSpec, older_rules
+from kvoxide._core import ConfigError, HostMemory, KVCacheGroupSpec, KvoxideError, older_rules
 from kvoxide.lab.replay.input.compression import CompressedStreamError, CutOffError, decompressed
 from kvoxide.lab.replay.input.groups import Groups, groups_text
 from kvoxide.lab.replay.input.policies import NamedPolicy, parse_policy
@@ -25,7 +25,8 @@ class Deployment:
     ``num_blocks`` is the size of each pool; each of ``num_ranks`` data-parallel ranks has one.
     ``block_size`` is None if vLLM chose it. Any other None was not recorded. ``rules`` are the
     settings that the scheduler passed to its manager. ``has_schedule`` says whether steps were
-    recorded, ``prefix_caching`` whether prefixes were cached.
+    recorded, ``prefix_caching`` whether prefixes were cached. ``host_memory`` are the arguments of
+    :class:`~kvoxide.HostMemory` for the server's CPU memory; None without it.
     """
 
     vllm: str
@@ -44,6 +45,7 @@ class Deployment:
     rules: Mapping[str, Any] | None
     has_schedule: bool
     prefix_caching: bool
+    host_memory: Mapping[str, Any] | None = None
 
     @property
     def attention_block_size(self) -> int | None:
@@ -149,6 +151,7 @@ def deployment_of(
         rules=_rules(header),
         has_schedule=has_schedule,
         prefix_caching=_prefix_caching(header),
+        host_memory=_host_memory(header),
     )
 
 
@@ -169,6 +172,17 @@ def _prefix_caching(header: Header) -> bool:
     if not isinstance(value, bool):
         raise _wrong_field(header.path, "prefix_caching", value)
     return value
+
+
+def _host_memory(header: Header) -> Mapping[str, Any] | None:
+    given = header.fields.get("host_memory")
+    if given is None:
+        return None
+    try:
+        HostMemory(**given)
+    except (TypeError, ValueError, OverflowError, KvoxideError) as error:
+        raise _wrong_field(header.path, "host_memory", given) from error
+    return dict(given)
 
 
 def _optional_name(header: Header, name: str) -> str | None:

@@ -61,7 +61,7 @@ def fates(outcomes: Sequence[Outcome], styles: Styles, title: str, width: Width)
 
 
 def _add_upright(figure: go.Figure, outcome: Outcome, styles: Styles, num_bars: int) -> None:
-    name = outcome.run.policy.name
+    name = outcome.name
     figure.add_scatter(
         x=[outcome.hit_share] * 2,
         y=[-0.5, num_bars - 0.5],
@@ -106,7 +106,7 @@ def hit_course(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
     for outcome in outcomes:
         if outcome.is_bound:
             continue
-        name, course = outcome.run.policy.name, over_trace(outcome)
+        name, course = outcome.name, over_trace(outcome)
         kept = np.unique(np.linspace(0, len(course.requests) - 1, MOST_POINTS, dtype=int))
         if not len(course.requests):
             continue

@@ -51,7 +51,7 @@ def blocks(outcome: Outcome) -> Figure:
             annotations=_scoring_functions(course),
         )
     )
-    title = f"Blocks of the pool: {outcome.run.policy.name}"
+    title = f"Blocks of the pool: {outcome.name}"
     note = _FUNCTIONS if course.scoring_functions else ""
     return Figure(title, note, figure.to_plotly_json())
 
@@ -77,7 +77,7 @@ def evictions(outcomes: Sequence[Outcome], styles: Styles) -> Figure:
     """Blocks evicted so far, a line per policy."""
     figure = go.Figure()
     for outcome in outcomes:
-        rows, name = outcome.result.retention_timeline, outcome.run.policy.name
+        rows, name = outcome.result.retention_timeline, outcome.name
         figure.add_scatter(
             x=rows[:, 0].tolist(),
             y=(rows[:, -2] + rows[:, -1]).tolist(),

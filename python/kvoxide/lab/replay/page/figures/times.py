@@ -39,7 +39,7 @@ def quantiles(timed: Sequence[Timed], styles: Styles, which: TimeName) -> Figure
         seconds: tuple[float, float, float] | None = getattr(result.total, which)
         if seconds is None:
             continue
-        name = outcome.run.policy.name
+        name = outcome.name
         figure.add_scatter(
             x=list(seconds),
             y=[name] * len(seconds),
@@ -73,10 +73,8 @@ def over_pools(
 ) -> Figure:
     """One quantile over pool sizes in blocks, a line per policy."""
     figure = go.Figure()
-    for name in dict.fromkeys(o.run.policy.name for o, _ in timed):
-        seconds = {
-            o.run.blocks: getattr(r.total, which) for o, r in timed if o.run.policy.name == name
-        }
+    for name in dict.fromkeys(o.name for o, _ in timed):
+        seconds = {o.run.blocks: getattr(r.total, which) for o, r in timed if o.name == name}
         rows = [seconds.get(size, seconds.get(None)) for size in sizes]
         figure.add_scatter(
             x=list(sizes),
@@ -101,7 +99,7 @@ def over_arrivals(timed: Sequence[Timed], styles: Styles) -> Figure:
     """The time to the first token over the time of arrival: p90 and p50 of each part of it."""
     figure = go.Figure()
     for outcome, result in timed:
-        name = outcome.run.policy.name
+        name = outcome.name
         line = styles.line(name)
         arrived, waited = _waits(result)
         if not len(arrived):
@@ -183,7 +181,7 @@ def _instances(
 ) -> Figure:
     figure = go.Figure()
     for outcome, result in timed:
-        name = outcome.run.policy.name
+        name = outcome.name
         figure.add_bar(
             x=list(range(len(result.instances))),
             y=[value(instance) for instance in result.instances],
