@@ -1,7 +1,8 @@
 """The worker of vLLM's CPU offloading for an engine without an accelerator.
 
 vLLM's own worker copies between a GPU and pinned memory, and refuses to start without a GPU. This
-one copies between two tensors of CPU memory. Connector and manager are vLLM's, or kvoxide's. Set in
+one copies between two tensors of CPU memory. Connector and manager are vLLM's, or kvoxide's. It
+counts the blocks of transfers in place of bytes. Set in
 ``kv_connector_extra_config``: spec_name "HostCopies", spec_module_path "tests.engine.host_copies".
 """
 
@@ -41,11 +42,12 @@ class Worker(OffloadingWorker):  # type: ignore[misc]
             torch.zeros((num_chunks, blocks.shape[1]), dtype=torch.int8) for blocks in self.blocks
         ]
         self.polls_left: dict[int, int] = {}
+        self.num_blocks: dict[int, int] = {}
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
         for layer, block, chunk in self._pairs(src_spec, dst_spec):
             self.chunks[layer][chunk] = self.blocks[layer][block]
-        self.polls_left[job_id] = POLLS_UNTIL_DONE
+        self._start(job_id, src_spec)
         return True
 
     def submit_load(
@@ -53,8 +55,12 @@ class Worker(OffloadingWorker):  # type: ignore[misc]
     ) -> bool:
         for layer, block, chunk in self._pairs(dst_spec, src_spec):
             self.blocks[layer][block] = self.chunks[layer][chunk]
-        self.polls_left[job_id] = POLLS_UNTIL_DONE
+        self._start(job_id, dst_spec)
         return True
+
+    def _start(self, job_id: int, on_device: Any) -> None:
+        self.polls_left[job_id] = POLLS_UNTIL_DONE
+        self.num_blocks[job_id] = len(on_device.block_ids)
 
     def _pairs(self, on_device: Any, on_host: Any) -> list[tuple[int, Any, Any]]:
         """Return the tensor, its rows of blocks and the rows of chunks, for each layer of each
@@ -77,7 +83,12 @@ class Worker(OffloadingWorker):  # type: ignore[misc]
         for job in done:
             del self.polls_left[job]
         return [
-            TransferResult(job_id=job, success=True, transfer_size=1, transfer_time=1e-6)
+            TransferResult(
+                job_id=job,
+                success=True,
+                transfer_size=self.num_blocks.pop(job),
+                transfer_time=1e-6,
+            )
             for job in done
         ]
 

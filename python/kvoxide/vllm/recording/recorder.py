@@ -134,7 +134,7 @@ class Recorder:
             transfers = self._transfers.begin(output)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                if has_preempted or transfers.loads or transfers.is_last:
+                if has_preempted or transfers.loads or transfers.ended:
                     self._events.append(_scheduled_step(output, len(self._scheduled), transfers))
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:

@@ -104,6 +104,9 @@ class Schedule:
         loading = [self._number(name) for _, name in transfers.loads]
         for (job, _), number in zip(transfers.loads, loading, strict=True):
             self._transfers[job] = (number, 0)
+        ended_numbers = [self._ended[name] for name in transfers.ended if name in self._ended]
+        if len(ended_numbers) > 1:
+            self._events.append({"finished": ended_numbers})
         for job, name in transfers.stores:
             ended = self._ended.get(name)
             self._transfers[job] = (self._number(name) if ended is None else ended, 1)

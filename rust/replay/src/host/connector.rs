@@ -302,6 +302,12 @@ impl HostConnector {
         !self.ended.is_empty()
     }
 
+    /// Sorts the last offers of requests that have ended.
+    pub fn sort_last_offers(&mut self, order: &[usize]) {
+        let place = |ended: &EndedRequest| order.iter().position(|&it| it as u64 == ended.id);
+        self.ended.sort_by_key(place);
+    }
+
     /// Makes the stores of a step: states that the manager hands over, then the offers of
     /// `scheduled` requests with their new tokens, then the offers of requests that have ended.
     /// Returns the time for which the step waits, because it needs blocks that are being stored.

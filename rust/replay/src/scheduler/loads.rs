@@ -152,6 +152,13 @@ impl<C: Cache> Run<'_, C> {
         }
     }
 
+    /// Sorts the last offers of requests that have ended.
+    pub(super) fn sort_last_offers(&mut self, order: &[usize]) {
+        if let Some((host, _)) = self.cache.host() {
+            host.sort_last_offers(order);
+        }
+    }
+
     /// Ends the oldest transfer of a request in one direction.
     pub(super) fn end_transfer(&mut self, index: usize, is_store: bool) {
         if let Some((host, _)) = self.cache.host() {

@@ -44,6 +44,9 @@ pub enum Event {
     InFlight(u32),
     /// In the next step, the loads of these requests from CPU memory begin.
     Loading(Vec<u32>),
+    /// In the next step, requests that have ended offer their last blocks to CPU memory in this
+    /// order.
+    Finished(Vec<u32>),
     /// Transfers from or to CPU memory have ended.
     Transferred(Vec<Transferred>),
     /// The prefix cache is emptied.
@@ -119,6 +122,7 @@ enum Entry {
     InFlight { in_flight: u64 },
     Loading { loading: Vec<u64> },
     Transferred { transferred: Vec<(u64, u64)> },
+    Finished { finished: Vec<u64> },
 }
 
 impl Schedule {
@@ -187,6 +191,9 @@ fn event(entry: Entry) -> Result<Event, LineError> {
         Entry::InFlight { in_flight } => number(in_flight).map(Event::InFlight),
         Entry::Loading { loading } => {
             loading.into_iter().map(number).collect::<Result<_, _>>().map(Event::Loading)
+        }
+        Entry::Finished { finished } => {
+            finished.into_iter().map(number).collect::<Result<_, _>>().map(Event::Finished)
         }
         Entry::Transferred { transferred } => {
             let of = |(request, kind)| {

@@ -105,6 +105,7 @@ impl<'a, C: Cache> Follower<'a, C> {
                 ScheduleEvent::Loading(numbers) => self.note_loading(numbers),
                 &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
+                ScheduleEvent::Finished(numbers) => self.note_finished(numbers),
                 ScheduleEvent::Transferred(ended) => self.note_transferred(ended),
                 &ScheduleEvent::Ended(number) => self.note_ended(number),
             }

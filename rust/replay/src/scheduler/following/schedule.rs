@@ -65,6 +65,13 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
+    /// Notes in which order requests that have ended offer their last blocks.
+    pub(super) fn note_finished(&mut self, numbers: &[u32]) {
+        let of = |&number: &u32| self.requests.get(&(self.schedule, number)).copied();
+        let order: Vec<_> = numbers.iter().filter_map(of).collect();
+        self.run.sort_last_offers(&order);
+    }
+
     /// Ends the transfers that have ended on the server.
     pub(super) fn note_transferred(&mut self, ended: &[Transferred]) {
         for &Transferred { request, is_store } in ended {

@@ -1,0 +1,250 @@
+"""Tests of replays with CPU memory: against a small model, over time, in tables and files."""
+
+import json
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvoxide import (
+    HostMemory,
+    KVCacheGroupSpec,
+    Serving,
+    Simulation,
+    SimulationResult,
+    StepTime,
+    Trace,
+)
+
+from tests.testing.traces import replay_json, succeed
+
+BLOCK = 4
+
+
+def chats(seed: int, num: int = 120) -> list[list[int]]:
+    """Return prompts that continue one of some conversations."""
+    rng = random.Random(seed)
+    texts: list[list[int]] = [[] for _ in range(12)]
+    prompts, token = [], 0
+    for _ in range(num):
+        text = rng.choice(texts)
+        if len(text) > 100:
+            text.clear()
+        length = rng.randint(3, 30)
+        text.extend(range(token, token + length))
+        token += length
+        prompts.append(list(text))
+    return prompts
+
+
+def trace_of(prompts: list[list[int]], *, outputs: int = 1) -> Trace:
+    trace = Trace()
+    for number, prompt in enumerate(prompts):
+        trace.push_prompt(prompt, outputs, arrival=float(number))
+    return trace
+
+
+def run(
+    trace: Trace, memory: HostMemory | None, blocks: int = 60, **options: Any
+) -> SimulationResult:
+    groups = options.pop("groups", [KVCacheGroupSpec("full_attention", BLOCK)])
+    options = {"concurrency": 1, **options}
+    return Simulation(trace, groups, blocks, host_memory=memory, **options).run()
+
+
+class Lru:
+    """CPU memory for one request at a time, as a list of the prefixes that it has, the first to go
+    first."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.prefixes: list[tuple[int, ...]] = []
+        self.before: list[tuple[int, ...]] = []
+        self.num_stored = 0
+        self.num_loaded = 0
+
+    def serve(self, prompt: list[int], local: int) -> int:
+        """Serve a prompt of which the GPU has ``local`` tokens. Return the tokens that are
+        loaded."""
+        whole = [tuple(prompt[:end]) for end in range(BLOCK, len(prompt) + 1, BLOCK)]
+        first = end = local // BLOCK
+        while end < len(whole) and whole[end] in self.prefixes:
+            end += 1
+        # After a load, what the GPU had is not offered again.
+        used = whole[first:] if end > first else whole
+        offered = whole[end:] if end > first else whole
+        new = [prefix for prefix in offered if prefix not in self.prefixes]
+        evictable = [prefix for prefix in self.prefixes if prefix not in offered]
+        num_missing = len(self.prefixes) + len(new) - self.capacity
+        self.num_loaded += end - first
+        loaded = set(whole[first:end])
+        evictable.sort(key=lambda prefix: prefix in loaded)
+        if num_missing <= len(evictable):
+            for prefix in evictable[: max(0, num_missing)]:
+                self.prefixes.remove(prefix)
+            self.prefixes += new
+            self.num_stored += len(new)
+        self._use(used)
+        # The request before has ended, and its end is a use in this step.
+        self._use(self.before)
+        self.before = used
+        return (end - first) * BLOCK
+
+    def _use(self, prefixes: list[tuple[int, ...]]) -> None:
+        kept = [prefix for prefix in reversed(prefixes) if prefix in self.prefixes]
+        self.prefixes = [prefix for prefix in self.prefixes if prefix not in kept] + kept
+
+
+@pytest.mark.parametrize("capacity", [40, 80, 200, 1_000])
+def test_an_independent_lru_stores_and_loads_the_same(capacity: int) -> None:
+    prompts = chats(capacity)
+    result = run(trace_of(prompts), HostMemory(capacity, 4096))
+    lru = Lru(capacity)
+    hits, loaded = result.per_request[:, 2], result.loaded_per_request
+    expected = [
+        lru.serve(prompt, int(hit - load))
+        for prompt, hit, load in zip(prompts, hits, loaded, strict=True)
+    ]
+    assert expected == loaded.tolist()
+    counts = result.host_memory
+    assert counts is not None
+    assert (counts.stored_chunks, counts.loaded_chunks) == (lru.num_stored, lru.num_loaded)
+    assert counts.stored_chunks > 0
+    if capacity > 40:
+        assert counts.loaded_chunks > 0
+
+
+def test_more_is_hit_than_without_and_less_than_in_one_pool() -> None:
+    prompts = chats(1)
+    without = run(trace_of(prompts), None)
+    result = run(trace_of(prompts), HostMemory(200, 4096))
+    together = run(trace_of(prompts), None, blocks=260)
+    assert without.hit_tokens < result.hit_tokens <= together.hit_tokens
+    assert without.loaded_tokens == 0
+    assert without.host_memory is None
+    assert 0 < result.loaded_tokens < result.hit_tokens
+    outcomes = result.outcomes_per_request
+    assert outcomes[:, 1].sum() == result.loaded_tokens
+    assert (outcomes.sum(axis=1) == result.per_request[:, 0]).all()
+
+
+@pytest.mark.parametrize("policy", ["lru", "arc"])
+def test_windows_and_states_come_back_with_their_prefix(policy: Any) -> None:
+    prompts = chats(2, 200)
+    groups = [
+        KVCacheGroupSpec("full_attention", BLOCK),
+        KVCacheGroupSpec("sliding_window", BLOCK, sliding_window=6),
+    ]
+    memory = HostMemory(300, 4096, eviction_policy=policy)
+    result = run(trace_of(prompts), memory, groups=groups, blocks=80, concurrency=2)
+    counts = result.host_memory
+    assert counts is not None
+    assert 0 < counts.stored_tail_chunks < counts.stored_chunks
+    assert result.loaded_tokens > 0
+    states = [KVCacheGroupSpec("mamba", 8), KVCacheGroupSpec("full_attention", 8)]
+    result = run(trace_of(prompts), memory, groups=states, blocks=80)
+    assert result.loaded_tokens > 0
+
+
+def test_a_slow_link_makes_requests_wait() -> None:
+    trace = trace_of(chats(3), outputs=3)
+    serving = Serving(speed=100.0, step_time=StepTime(base=1e-3, prefill=1e-5))
+
+    def first_token(bandwidth: float) -> float:
+        memory = HostMemory(400, 1 << 20, load_bandwidth=bandwidth, load_latency=0.0)
+        result = run(trace, memory, serving=serving, concurrency=8)
+        assert result.rejected_requests == 0
+        assert result.loaded_tokens > 0
+        assert result.serving is not None
+        latencies = result.serving.total.time_to_first_token
+        assert latencies is not None
+        return latencies[1]
+
+    assert first_token(1e12) < first_token(2e8) < first_token(2e7)
+
+
+def test_instances_have_memory_of_their_own() -> None:
+    trace = trace_of(chats(4), outputs=2)
+    memory = HostMemory(100, 4096)
+    result = run(trace, memory, serving=Serving(speed=10.0, instances=3, router="session"))
+    assert result.host_memory is not None
+    assert result.host_memory.num_chunks == 300
+    assert result.requests == 120
+
+
+def test_memory_and_results_can_be_pickled() -> None:
+    memory = HostMemory(9, 4096, eviction_policy="arc", store_threshold=2, load_latency=0.5)
+    assert pickle.loads(pickle.dumps(memory)) == memory
+    result = run(trace_of(chats(5)), HostMemory(100, 4096))
+    restored: SimulationResult = pickle.loads(pickle.dumps(result))
+    assert restored.loaded_tokens == result.loaded_tokens
+    assert restored.host_memory is not None
+    assert result.host_memory is not None
+    assert restored.host_memory.stored_chunks == result.host_memory.stored_chunks
+
+
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.jsonl"
+    lines = [
+        {"prompt_token_ids": prompt, "output_length": 2, "timestamp": 9 * at}
+        for at, prompt in enumerate(chats(6))
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+OPTIONS = ("--groups", f"full:{BLOCK}", "--blocks", "80", "--concurrency", "2")
+
+
+def test_the_file_has_a_result_for_each_size(tmp_path: Path) -> None:
+    record = replay_json(
+        tmp_path, written(tmp_path), *OPTIONS, "--host-blocks", "0,50,300", "--bound",
+        "--eviction-policy", "lru", "--eviction-policy", "arc",
+    )  # fmt: skip
+    names = [(r["policy"], r.get("host_memory", {}).get("name")) for r in record["results"]]
+    assert names == [
+        ("vllm", None),
+        *[("vllm", f"{size} blocks {policy}") for size in (50, 300) for policy in ("lru", "arc")],
+        ("vllm", "50 blocks arc"),
+        ("vllm", "300 blocks arc"),
+        ("clairvoyant", None),
+        ("clairvoyant", "50 blocks arc"),
+        ("clairvoyant", "300 blocks arc"),
+        ("unlimited", None),
+    ]
+    lru = record["results"][3]
+    memory = lru["host_memory"]
+    assert memory["loaded_bytes"] == memory["loaded_chunks"] * memory["chunk_bytes"] > 0
+    assert memory["loaded_tokens"] / lru["prompt_tokens"] == memory["loaded_share"]
+    one_pool = record["results"][6]
+    assert one_pool["is_one_pool"]
+    assert one_pool["hit_share"] <= record["results"][9]["hit_share"]
+    assert "host_memory" not in record["results"][0]
+
+
+def test_without_memory_nothing_else_is_written(tmp_path: Path) -> None:
+    trace = written(tmp_path)
+    plain = replay_json(tmp_path, trace, *OPTIONS)
+    none = replay_json(tmp_path, trace, *OPTIONS, "--host-blocks", "0")
+    for each in (plain, none):
+        each.pop("timing")
+        for result in each["results"]:
+            for name in ("wall_seconds", "schedule_seconds", "step_seconds"):
+                result.pop(name)
+    assert plain == none
+
+
+def test_the_tables_say_what_the_memory_brings(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    output = succeed(
+        "replay", written(tmp_path), *OPTIONS, "--host-blocks", "50,300", "--arrivals", "trace",
+        "--per-request", lines,
+    ).output  # fmt: skip
+    assert "CPU memory" in output
+    assert "vllm, one pool with 300 blocks" in output
+    assert "vllm + 50 blocks lru: CPU memory has 50 blocks, fewer than the pool" in output
+    assert "a load takes less time than computing the same tokens above" in output
+    records = [json.loads(line) for line in lines.read_text().splitlines()]
+    loaded = [r["loaded_tokens"] for r in records if r.get("host_memory") == "300 blocks lru"]
+    assert sum(each or 0 for each in loaded) > 0
