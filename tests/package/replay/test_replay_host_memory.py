@@ -65,8 +65,7 @@ class Lru:
         self.num_loaded = 0
 
     def serve(self, prompt: list[int], local: int) -> int:
-        """Serve a prompt of which the GPU has ``local`` tokens. Return the tokens that are
-        loaded."""
+        """Serve a prompt, whose first ``local`` tokens the GPU has. Return how many are loaded."""
         whole = [tuple(prompt[:end]) for end in range(BLOCK, len(prompt) + 1, BLOCK)]
         first = end = local // BLOCK
         while end < len(whole) and whole[end] in self.prefixes:

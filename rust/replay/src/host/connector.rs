@@ -52,7 +52,7 @@ enum Pace {
 /// not make has none.
 const MOST_STEPS: u64 = 64;
 
-/// What the tier has of a request, beyond the pool's hit.
+/// The tokens of a request that the tier has, beyond the pool's hit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostTokens {
     /// The number of tokens.

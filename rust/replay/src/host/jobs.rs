@@ -90,11 +90,8 @@ impl Queue {
 
     /// Takes the transfers that have ended.
     pub fn take_ended(&mut self, now: Nanoseconds) -> Vec<Job> {
-        let mut ended = Vec::new();
-        while let Some(job) = self.under_way.pop_front_if(|job| job.ends <= now) {
-            ended.push(job);
-        }
-        ended
+        let num = self.under_way.iter().take_while(|job| job.ends <= now).count();
+        self.under_way.drain(..num).collect()
     }
 
     /// Returns whether there are transfers.

@@ -1,7 +1,8 @@
-//! CPU memory in addition to the pool: a host tier with the decisions of vLLM's offloading connector.
+//! CPU memory in addition to the pool: a host tier that decides like vLLM's offloading connector.
 //!
 //! [`connector`] has the calls of a scheduler: a look-up after the pool's, a load, the stores of a
-//! step, the end of a request. The modules below it, each of which uses only later ones:
+//! step, the end of a request. These modules follow it, and each uses
+//! only later ones:
 //!
 //! - [`jobs`]: transfers in progress, and when each of them ends
 //! - [`offers`]: which chunks of a request are stored
