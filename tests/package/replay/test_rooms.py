@@ -25,7 +25,7 @@ ARROWS = {
 }
 ROOMS = tuple(ARROWS)
 # Modules that import from a room, counted once for each room.
-MOST_IMPORTERS = 55
+MOST_IMPORTERS = 59
 MOST_LINES = 450
 
 

@@ -6,8 +6,8 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from kvoxide._core import ConfigError
-from kvoxide.lab.replay.input import NamedPolicy
-from kvoxide.lab.replay.setup import Host, Router, ServedModel
+from kvoxide.lab.replay.input import Host, NamedPolicy
+from kvoxide.lab.replay.setup import Router, ServedModel
 
 ONE_INSTANCE: Final[Router] = ("round-robin", {})
 

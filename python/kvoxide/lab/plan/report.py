@@ -11,10 +11,10 @@ from kvoxide.lab.plan.search import Found, Search
 from kvoxide.lab.plan.target import Target
 from kvoxide.lab.plan.uncertainty import Uncertainty
 from kvoxide.lab.plan.verdict import Verdict, cheapest, ranked, shortfall
-from kvoxide.lab.replay.input import TraceFile
+from kvoxide.lab.replay.input import Host, TraceFile
 from kvoxide.lab.replay.results import hits_text, serving_settings_record, trace_record
 from kvoxide.lab.replay.serving import StepFit
-from kvoxide.lab.replay.setup import Host, ServedModel
+from kvoxide.lab.replay.setup import ServedModel
 
 
 class UnmetTargetsError(KvoxideError):

@@ -2,7 +2,8 @@
 
 ``reader`` reads a trace from a file, a recording, standard input or the package. ``containers`` and
 ``columnar`` turn files of other kinds into lines. ``recording`` reads the folders that servers
-recorded. ``groups`` and ``policies`` parse the texts of options.
+recorded. ``groups`` and ``policies`` parse the texts of options. ``host`` is the
+CPU memory of a run.
 """
 
 from kvoxide.lab.replay.input.groups import (
@@ -13,6 +14,7 @@ from kvoxide.lab.replay.input.groups import (
     parse_groups,
     preset_groups,
 )
+from kvoxide.lab.replay.input.host import Host, memory_text
 from kvoxide.lab.replay.input.policies import (
     CLAIRVOYANT,
     DEFAULT_POLICY,
@@ -37,11 +39,13 @@ __all__ = [
     "UNLIMITED",
     "Deployment",
     "Groups",
+    "Host",
     "NamedPolicy",
     "NotRecordedError",
     "TraceFile",
     "check_names_differ",
     "groups_text",
+    "memory_text",
     "parse_groups",
     "parse_policy",
     "preset_groups",

@@ -1,6 +1,6 @@
 """Describe outcomes as tables, plots and JSON values.
 
-``tables``, ``time_tables`` and ``host_tables`` are printed, and are on the page of ``--html`` too.
+``tables``, ``time_tables`` and ``host_results`` are printed, and are on the page of ``--html`` too.
 ``figures`` and ``curves`` describe what both that page and ``plots``, for ``--plot``, draw. The
 modules ``..._records`` compute JSON values. :mod:`kvoxide.lab.output` writes them to files.
 """
@@ -23,11 +23,7 @@ from kvoxide.lab.replay.results.figures import (
     line_style,
     pool_course,
 )
-from kvoxide.lab.replay.results.host_tables import (
-    host_notes,
-    host_tables,
-    print_host_memory,
-)
+from kvoxide.lab.replay.results.host_results import host_tables, print_host_memory
 from kvoxide.lab.replay.results.outcome_records import request_lines
 from kvoxide.lab.replay.results.plots import draw_hit_shares, draw_trace
 from kvoxide.lab.replay.results.tables import (
@@ -53,7 +49,6 @@ __all__ = [
     "has_tick_for_each",
     "hit_share_table",
     "hits_text",
-    "host_notes",
     "host_tables",
     "is_logarithmic",
     "is_reference",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvoxide._core import KVCacheGroupSpec, group_kinds
-from kvoxide.lab.replay.results.host_tables import host_record
+from kvoxide.lab.replay.results.host_results import host_record
 from kvoxide.lab.replay.results.time_records import request_moments
 from kvoxide.lab.replay.run import Outcome
 

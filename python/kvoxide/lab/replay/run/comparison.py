@@ -7,7 +7,7 @@ from typing import Any
 
 from kvoxide._core import Serving, Trace
 from kvoxide.lab.model import hit_tokens
-from kvoxide.lab.replay.input import Groups, NamedPolicy, TraceFile
+from kvoxide.lab.replay.input import Groups, Host, NamedPolicy, TraceFile
 from kvoxide.lab.replay.run.bound import clairvoyant_outcomes
 from kvoxide.lab.replay.run.execution import Incomplete, Place
 from kvoxide.lab.replay.run.outcome import Outcome
@@ -15,7 +15,7 @@ from kvoxide.lab.replay.run.planning import check_run, plan_runs, playable_polic
 from kvoxide.lab.replay.run.progress import execute_watched
 from kvoxide.lab.replay.run.workload import SharedTrace, Workload
 from kvoxide.lab.replay.serving import StepFit
-from kvoxide.lab.replay.setup import Host, ServedModel
+from kvoxide.lab.replay.setup import ServedModel
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvoxide._core import Simulation, SimulationResult, Trace
-from kvoxide.lab.replay.input import NamedPolicy
+from kvoxide.lab.replay.input import Host, NamedPolicy
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 from kvoxide.lab.replay.run.workload import Workload
-from kvoxide.lab.replay.setup import Host
 
 
 @dataclass(frozen=True)

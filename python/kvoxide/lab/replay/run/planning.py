@@ -9,10 +9,9 @@ from kvoxide._core import (
     ConfigError,
     Trace,
 )
-from kvoxide.lab.replay.input import EVERY_TAIL, UNLIMITED, NamedPolicy, parse_policy
+from kvoxide.lab.replay.input import EVERY_TAIL, UNLIMITED, Host, NamedPolicy, parse_policy
 from kvoxide.lab.replay.run.outcome import Run
 from kvoxide.lab.replay.run.workload import Workload
-from kvoxide.lab.replay.setup import Host
 
 
 def plan_runs(

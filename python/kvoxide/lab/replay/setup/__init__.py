@@ -1,12 +1,11 @@
 """Turn the options of a command into settings: trace, model, limits, policies and times.
 
-``trace``, ``model``, ``scheduler``, ``timing`` and ``host_memory`` define options. ``limits``,
-``served_model`` and ``host`` are values that options become. ``recording_defaults`` replaces
+``trace``, ``model``, ``scheduler``, ``timing`` and ``host_memory`` define options. ``limits``
+and ``served_model`` are values that options become. ``recording_defaults`` replaces
 defaults if a recording is played.
 """
 
-from kvoxide.lab.replay.setup.host import Host
-from kvoxide.lab.replay.setup.host_memory import HostOptions, host_options, memory_text
+from kvoxide.lab.replay.setup.host_memory import HostOptions, host_options
 from kvoxide.lab.replay.setup.limits import (
     DEFAULT_BLOCKS,
     DEFAULT_PRESET,
@@ -38,7 +37,6 @@ __all__ = [
     "MAX_INSTANCES",
     "RECORDED",
     "TRACE",
-    "Host",
     "HostOptions",
     "LimitOptions",
     "Router",
@@ -48,7 +46,6 @@ __all__ = [
     "host_options",
     "instance_options",
     "is_default",
-    "memory_text",
     "model_options",
     "parse_pool_sizes",
     "policies_option",

@@ -9,16 +9,14 @@ import click
 from kvoxide._core import ConfigError, HostMemory
 from kvoxide.lab.model import host_chunk_bytes
 from kvoxide.lab.options import MAX_INTEGER, Command, exclusive, gathered, parsed_with
-from kvoxide.lab.replay.input import Deployment, Groups
+from kvoxide.lab.replay.input import Deployment, Groups, Host, memory_text
 from kvoxide.lab.replay.serving import parse_duration, parse_pairs
-from kvoxide.lab.replay.setup.host import Host
 from kvoxide.lab.replay.setup.memory_sizes import parse_bandwidth, parse_memories
 from kvoxide.lab.replay.setup.recording_defaults import is_default
 from kvoxide.lab.replay.setup.served_model import ServedModel
 
 # Without a model, a token takes as many bytes as in the default step times.
 _TOKEN_BYTES: Final = 128 * 1024
-_GIB: Final = 2**30
 _LINK: Final = ("load", "store", "load-latency", "store-latency")
 _POLICIES: Final = ("lru", "arc")
 
@@ -114,13 +112,6 @@ class HostOptions:
 def _name(num_bytes: int | None, memory: HostMemory) -> str:
     size = f"{memory.num_chunks:,} blocks" if num_bytes is None else memory_text(num_bytes)
     return f"{size} {memory.eviction_policy}"
-
-
-def memory_text(num_bytes: int) -> str:
-    """Return bytes in words, in GiB or, for less than one, in MiB."""
-    if num_bytes < _GIB:
-        return f"{num_bytes / 2**20:,.2f}".rstrip("0").rstrip(".") + " MiB"
-    return f"{num_bytes / _GIB:,.2f}".rstrip("0").rstrip(".") + " GiB"
 
 
 def parse_host_blocks(text: str) -> tuple[int, ...]:

@@ -1,8 +1,11 @@
 """Describe the CPU memory of a run."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from kvoxide._core import HostMemory
+
+_GIB: Final = 2**30
 
 
 @dataclass(frozen=True)
@@ -16,3 +19,10 @@ class Host:
     def num_bytes(self) -> int:
         """The bytes that all chunks take."""
         return self.memory.num_chunks * self.memory.chunk_bytes
+
+
+def memory_text(num_bytes: int) -> str:
+    """Return bytes in words, in GiB or, for less than one, in MiB."""
+    if num_bytes < _GIB:
+        return f"{num_bytes / 2**20:,.2f}".rstrip("0").rstrip(".") + " MiB"
+    return f"{num_bytes / _GIB:,.2f}".rstrip("0").rstrip(".") + " GiB"

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from kvoxide._core import HostMemoryResult
 from kvoxide.lab.output.tables import Column, Table, print_table
+from kvoxide.lab.replay.input import memory_text
 from kvoxide.lab.replay.run import Outcome
-from kvoxide.lab.replay.setup import memory_text
 
 _GB: Final = 1e9
 
