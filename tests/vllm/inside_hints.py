@@ -373,8 +373,8 @@ def test_a_range_beyond_the_protected_share_is_clipped(
 def test_a_full_protected_share_clips_the_next_request() -> None:
     manager = make_adaptive()
     hints = envelope(action("retain", priority=80))
-    serve(manager, request("first", 1, 20, hints=hints))
-    serve(manager, request("second", 2, 20, hints=hints))
+    serve(manager, request("first", 1, 8, hints=hints))
+    serve(manager, request("second", 2, 8, hints=hints))
     assert counted() == {("retain", "taken"): 1, ("retain", "clipped"): 1}
 
 
