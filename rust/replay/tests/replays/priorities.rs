@@ -20,7 +20,7 @@ fn hits(policy: Policy, priority: Option<RetentionPriority>) -> Vec<Option<usize
         };
         trace.push(request).expect("tokens");
     }
-    let settings = Settings { policy, ..settings(&[GroupSpec::full(4)], Some(101)) };
+    let settings = Settings { policy, ..settings(&[GroupSpec::full(4)], Some(161)) };
     let report = play(&trace, &settings);
     report.requests.iter().map(|request| request.hit_tokens).collect()
 }
