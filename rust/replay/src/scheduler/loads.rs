@@ -117,7 +117,7 @@ impl<C: Cache> Run<'_, C> {
     /// request that is alone can never fit.
     fn give_up_load(&mut self) {
         let Some(mut request) = self.loaded.pop_back() else { return };
-        self.cache.free(request.index as u64);
+        self.cache.preempt(request.index as u64);
         if self.loaded.is_empty() {
             return self.reject(request.index);
         }

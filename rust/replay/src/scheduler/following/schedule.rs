@@ -247,7 +247,7 @@ impl<C: Cache> Follower<'_, C> {
     pub(super) fn preempt(&mut self, index: usize) -> Option<usize> {
         let place = self.run.running.iter().position(|it| it.index == index)?;
         let mut request = self.run.running.remove(place);
-        self.run.cache.free(index as u64);
+        self.run.cache.preempt(index as u64);
         self.run.note_preempted(index);
         self.run.record(|schedule| schedule.preempt(index));
         self.run.report.requests[index].preemptions += 1;

@@ -1,18 +1,22 @@
-//! The calls of a scheduler to vLLM's offloading connector.
+//! The calls of a scheduler to vLLM's offloading connector: those of a request here, the stores of a
+//! step in [`step`], and the times of transfers in [`transfers`].
+
+mod step;
+mod transfers;
 
 use std::collections::{HashMap, HashSet};
 
-use kvoxide_core::host::{ChunkLookup, HostGroup, HostTier, HostTierConfig, WantedLoad};
+use kvoxide_core::host::{ChunkLookup, HostTier, HostTierConfig, WantedLoad};
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
 
-use super::geometry::{Geometry, GroupMask};
+use super::geometry::Geometry;
 use super::jobs::{Job, Queue};
 use super::keys::KeysOfBoth;
-use super::offers::{Offer, Offered};
 use super::report::HostReport;
 use super::request::{EndedRequest, Progress, RequestState};
 use super::settings::HostMemory;
 use crate::clock::Nanoseconds;
+use transfers::Pace;
 
 /// A host tier, and the transfers between it and the pool.
 #[derive(Debug)]
@@ -36,21 +40,6 @@ pub(crate) struct HostConnector {
     loaded: Vec<RequestId>,
     report: HostReport,
 }
-
-/// The rule for the ends of transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// Loads end at once, and stores with their step.
-    AtOnce,
-    /// Transfers take time, one after the other in each direction.
-    Timed,
-    /// Transfers end when they ended on a recorded server, or after [`MOST_STEPS`].
-    Recorded,
-}
-
-/// The most steps for which a transfer waits for its recorded end. A transfer that the server did
-/// not make has none.
-const MOST_STEPS: u64 = 64;
 
 /// The tokens of a request that the tier has, beyond the pool's hit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,32 +83,6 @@ impl HostConnector {
             },
             settings: settings.clone(),
         })
-    }
-
-    /// Lets transfers take time.
-    pub fn keep_time(&mut self) {
-        self.pace = Pace::Timed;
-    }
-
-    /// Lets transfers end when [`Self::end_transfer`] is called.
-    pub fn follow(&mut self) {
-        self.pace = Pace::Recorded;
-    }
-
-    /// Ends the oldest transfer of a request in one direction, if there is one.
-    pub fn end_transfer(&mut self, request: RequestId, is_store: bool) {
-        let queue = if is_store { &mut self.stores } else { &mut self.loads };
-        match (queue.take_first_of(request), is_store) {
-            (Some(job), true) => self.end_store(job),
-            (Some(job), false) => self.end_load(job),
-            (None, _) => {}
-        }
-    }
-
-    /// Ends all transfers.
-    pub fn end_all_transfers(&mut self) {
-        self.stores.take_all().into_iter().for_each(|job| self.end_store(job));
-        self.loads.take_all().into_iter().for_each(|job| self.end_load(job));
     }
 
     fn state(&mut self, request: RequestId) -> &mut RequestState {
@@ -306,223 +269,6 @@ impl HostConnector {
     pub fn sort_last_offers(&mut self, order: &[usize]) {
         let place = |ended: &EndedRequest| order.iter().position(|&it| it as u64 == ended.id);
         self.ended.sort_by_key(place);
-    }
-
-    /// Makes the stores of a step: states that the manager hands over, then the offers of
-    /// `scheduled` requests with their new tokens, then the offers of requests that have ended.
-    /// Returns the time for which the step waits, because it needs blocks that are being stored.
-    pub fn step_scheduled<'a>(
-        &mut self,
-        manager: &mut Manager,
-        scheduled: impl Iterator<Item = (RequestView<'a>, usize)> + Clone,
-    ) -> Result<Nanoseconds, Error> {
-        let fence = self.fence();
-        self.forget_taken_blocks();
-        let offloads = manager.take_offloads();
-        if !offloads.is_empty() {
-            for (view, num_new) in scheduled.clone() {
-                let own = offloads.iter().filter(|offload| offload.request == view.id);
-                own.into_iter().try_for_each(|offload| {
-                    self.store_state(&Progress::of(&view, num_new), offload)
-                })?;
-            }
-        }
-        for (view, num_new) in scheduled {
-            self.offer(view.id, &Progress::of(&view, num_new))?;
-        }
-        for ended in std::mem::take(&mut self.ended) {
-            self.offer(ended.id, &ended.progress())?;
-            self.finish(ended.id);
-        }
-        self.allocated.clear();
-        self.preempted.clear();
-        self.report.skipped += self.tier.take_num_skipped() as u64;
-        self.tier.take_store_sizes();
-        Ok(fence)
-    }
-
-    /// Returns how long the step waits for stores whose blocks it needs.
-    fn fence(&mut self) -> Nanoseconds {
-        if self.stores.next_end().is_none() {
-            return 0;
-        }
-        let mut ended: HashSet<_> = self.ended.iter().map(|ended| ended.id).collect();
-        let states = self.requests.iter().filter(|(_, state)| state.has_ended);
-        ended.extend(states.map(|(&request, _)| request));
-        let end = self.stores.last_end_of(&self.allocated, &self.preempted, &ended);
-        let fence = end.map_or(0, |end| end.saturating_sub(self.now));
-        self.report.fence_time += fence;
-        fence
-    }
-
-    /// Forgets blocks that left windows and that requests got in this step.
-    fn forget_taken_blocks(&mut self) {
-        let groups = self.geometry.groups();
-        let prompt_only = self.settings.prompt_only;
-        for state in self.requests.values_mut() {
-            let windows = groups.iter().enumerate();
-            let windows = windows.filter(|(_, group)| group.window_chunks.is_some());
-            for (at, group) in windows.filter(|_| !self.allocated.is_empty()) {
-                let most = match prompt_only {
-                    true => state.num_prompt_tokens / group.tokens_per_chunk,
-                    false => usize::MAX,
-                };
-                state.forget_taken_blocks(at, most, &self.allocated);
-            }
-            state.end_step();
-        }
-    }
-
-    /// Stores a state that the manager hands over.
-    fn store_state(
-        &mut self,
-        progress: &Progress<'_>,
-        offload: &kvoxide_core::Offload,
-    ) -> Result<(), Error> {
-        let is_group = |group: &HostGroup| group.group_idx == usize::from(offload.group);
-        let Some(at) = self.geometry.groups().iter().position(is_group) else { return Ok(()) };
-        let size = self.geometry.groups()[at].tokens_per_chunk;
-        let most = match self.settings.prompt_only {
-            true => progress.num_tokens.min(progress.num_prompt_tokens),
-            false => progress.num_tokens,
-        };
-        let is_stored = offload.block != NULL_BLOCK
-            && offload.num_tokens <= most
-            && offload.num_tokens.is_multiple_of(size)
-            && offload.num_tokens > 0;
-        if !is_stored || self.geometry.masks[at] != GroupMask::HandedOver {
-            return Ok(());
-        }
-        let keys = self.geometry.keys(at, progress);
-        let place = offload.num_tokens / size - 1;
-        if place >= keys.len() {
-            return Ok(());
-        }
-        let (position, block) = (offload.num_tokens as u32, offload.block);
-        let chunk = Offered { key: keys.at(place), position, group: at, block };
-        self.store(offload.request, &[chunk]).map(drop)
-    }
-
-    /// Stores what a request offers.
-    fn offer(&mut self, request: RequestId, progress: &Progress<'_>) -> Result<(), Error> {
-        let prompt_only = self.settings.prompt_only;
-        let Some(state) = self.requests.get(&request) else { return Ok(()) };
-        if !self.geometry.may_offer(state, progress, prompt_only) {
-            return Ok(());
-        }
-        let Offer { chunks, ends } = self.geometry.offer(state, progress, prompt_only);
-        let has_room = chunks.is_empty() || self.store(request, &chunks)?;
-        // An offer without room is repeated in the next step.
-        if has_room {
-            let next = &mut self.state(request).next;
-            next.iter_mut().zip(ends).for_each(|(next, end)| *next = end.max(*next));
-        }
-        Ok(())
-    }
-
-    /// Stores chunks that a request offers. Returns whether there was room.
-    fn store(&mut self, request: RequestId, chunks: &[Offered]) -> Result<bool, Error> {
-        let num_groups = self.geometry.groups().len();
-        let state = self.requests.entry(request).or_insert_with(|| RequestState::new(num_groups));
-        let keys = chunks.iter().map(|chunk| (chunk.key, Some(chunk.position)));
-        let plan = self.tier.prepare_store_of_distinct(&mut state.host, keys)?;
-        let Some(plan) = plan else {
-            self.report.refused += 1;
-            return Ok(false);
-        };
-        self.report.evicted += plan.evicted.len() as u64;
-        if plan.stored.is_empty() {
-            return Ok(true);
-        }
-        let groups = self.geometry.groups();
-        let is_tail = |chunk: &Offered| groups[chunk.group].window_chunks.is_some();
-        let stored: Vec<_> = plan.stored.iter().map(|&at| chunks[at]).collect();
-        self.report.stored_tails += stored.iter().filter(|chunk| is_tail(chunk)).count() as u64;
-        state.num_jobs += 1;
-        let keys = stored.iter().map(|chunk| chunk.key).collect();
-        let blocks = stored.iter().map(|chunk| chunk.block).collect();
-        let is_fenced = stored.iter().any(is_tail);
-        let job = Job::new(request, keys, self.num_steps).of_blocks(blocks, is_fenced);
-        self.stores.push(job);
-        Ok(true)
-    }
-
-    /// Tells the tier that a request has ended.
-    fn finish(&mut self, request: RequestId) {
-        let Some(state) = self.requests.get_mut(&request) else { return };
-        state.has_ended = true;
-        self.tier.finish_request(&mut state.host, []);
-        if state.num_jobs == 0 {
-            self.requests.remove(&request);
-        }
-    }
-
-    /// Ends a step at time `now`. Its stores begin.
-    pub fn step_has_run(&mut self, now: Nanoseconds) {
-        self.num_steps += 1;
-        match self.pace {
-            Pace::Timed => self.stores.begin(now),
-            Pace::AtOnce => {
-                self.stores.take_all().into_iter().for_each(|job| self.end_store(job));
-            }
-            Pace::Recorded => {
-                let first = self.num_steps.saturating_sub(MOST_STEPS);
-                let late = self.stores.take_before(first);
-                late.into_iter().for_each(|job| self.end_store(job));
-            }
-        }
-        self.set_now(now);
-    }
-
-    /// Ends the transfers that have ended at time `now`.
-    pub fn set_now(&mut self, now: Nanoseconds) {
-        self.now = now;
-        let stores = self.stores.take_ended(now);
-        stores.into_iter().for_each(|job| self.end_store(job));
-        let loads = self.loads.take_ended(now);
-        loads.into_iter().for_each(|job| self.end_load(job));
-    }
-
-    fn end_store(&mut self, job: Job) {
-        self.tier.complete_store(job.keys.iter().copied(), true);
-        self.end_job(job.request);
-    }
-
-    fn end_load(&mut self, job: Job) {
-        let keys = || job.keys.iter().copied();
-        let ended = self.tier.complete_load(keys());
-        debug_assert!(ended.is_ok(), "prepared before");
-        self.tier.set_loading(keys(), false);
-        self.loaded.push(job.request);
-        self.end_job(job.request);
-    }
-
-    fn end_job(&mut self, request: RequestId) {
-        let Some(state) = self.requests.get_mut(&request) else { return };
-        state.num_jobs -= 1;
-        if state.has_ended && state.num_jobs == 0 {
-            self.requests.remove(&request);
-        }
-    }
-
-    /// Takes the requests whose loads have ended.
-    pub fn take_loaded(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.loaded)
-    }
-
-    /// Returns whether transfers are in progress or begin with the end of the step.
-    pub fn has_transfers(&self) -> bool {
-        self.loads.has_jobs() || self.stores.has_jobs()
-    }
-
-    /// Returns the time of the next end of a load.
-    pub fn next_load_end(&self) -> Option<Nanoseconds> {
-        self.loads.next_end()
-    }
-
-    /// Returns the time of the next end of a store.
-    pub fn next_store_end(&self) -> Option<Nanoseconds> {
-        self.stores.next_end()
     }
 
     /// Adds a sample of the chunks whose blocks the pool has too.
