@@ -150,3 +150,26 @@ def test_the_sample_is_planned_for(tmp_path: Path) -> None:
     assert record["settings"]["serving"]["speed"] == 2.0
     assert record["settings"]["serving"]["step_time"]["base"] == 0.008
     assert {v["policy"] for v in record["verdicts"]} == {"pin"}
+
+
+def test_cpu_memory_is_the_last_part_of_the_cost(tmp_path: Path, trace: str) -> None:
+    """A pool of 2 GiB holds no conversation until its next turn, and 16 GiB in addition most."""
+    arguments: list[str | Path] = [*MODEL[:-1], "2GiB", "--instances", "1", "--policy", "vllm"]
+    arguments += ["--target", "hit_share>80%", "--host-memory", "0,1GiB,16GiB,32GiB", "--all"]
+    path = tmp_path / "plan.json"
+    output = succeed("plan", trace, *arguments, "--json", path).output
+    assert "cheapest: 1 instance, 2 GiB on each GPU, vllm, CPU memory 16 GiB lru" in output
+    assert "CPU memory 1 GiB has fewer blocks than the pool of 2 GiB (455 and 910)" in output
+    record = json.loads(path.read_bytes())
+    are_met = {
+        verdict.get("host_memory", {}).get("name"): verdict["is_met"]
+        for verdict in record["verdicts"]
+    }
+    assert are_met == {None: False, "1 GiB lru": False, "16 GiB lru": True, "32 GiB lru": True}
+    replayed = tmp_path / "replay.json"
+    sizes = ["--memory", "2GiB", "--host-memory", "16GiB", "--arrivals", "trace"]
+    succeed("replay", trace, *MODEL[:-2], *sizes, "--json", replayed)
+    result = json.loads(replayed.read_bytes())["results"][0]
+    best = record["verdicts"][0]
+    assert best["host_memory"]["num_chunks"] == 7281
+    assert best["figures"]["hit_share"]["value"] == result["hit_share"]
