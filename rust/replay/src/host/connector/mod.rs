@@ -1,5 +1,5 @@
-//! The calls of a scheduler to vLLM's offloading connector: those of a request here, the stores of a
-//! step in [`step`], and the times of transfers in [`transfers`].
+//! The calls of a scheduler to vLLM's offloading connector. This module has the calls for a request,
+//! [`step`] the stores of a step, and [`transfers`] the times of transfers.
 
 mod step;
 mod transfers;
