@@ -21,3 +21,8 @@ def logged(level: int) -> Iterator[list[str]]:
     yield seen
     logger.removeHandler(handler)
     logger.setLevel(before)
+
+
+def about(lines: list[str], word: str) -> list[str]:
+    """Return the messages that contain a word."""
+    return [line for line in lines if word in line]

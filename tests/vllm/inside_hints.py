@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ from vllm.plugins import load_general_plugins
 load_general_plugins()
 
 from tests.testing.bad_input import IN_HINTS, Row, rows  # noqa: E402
+from tests.testing.logs import about  # noqa: E402
 from tests.testing.small_world import (  # noqa: E402
     config,
     full,
@@ -43,20 +43,6 @@ def adaptive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVOXIDE_CHECK", "1")
     monkeypatch.setenv("KVOXIDE", "require")
     monkeypatch.setattr(counters, "_counters", {})
-
-
-@pytest.fixture
-def log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(logging.getLogger("vllm.kvoxide"), "handlers", [caplog.handler])
-    caplog.set_level(logging.INFO, "vllm.kvoxide")
-    return caplog
-
-
-def logged(log: pytest.LogCaptureFixture) -> list[str]:
-    records = {id(record): record for record in log.records}
-    return [m for m in (record.getMessage() for record in records.values()) if "hint" in m]
 
 
 def counted() -> dict[tuple[str, str], float]:
@@ -345,7 +331,7 @@ def test_an_unknown_protocol_makes_each_action_unknown() -> None:
 
 
 def test_a_priority_above_the_limit_is_clipped(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE_PRIORITY", "60")
     manager = make_adaptive()
@@ -353,20 +339,20 @@ def test_a_priority_above_the_limit_is_clipped(
         hints = envelope(action("retain", priority=80), action("retain", priority=60))
         serve(manager, request(name, 1, 4, hints=hints))
     assert counted() == {("retain", "clipped"): 2, ("retain", "taken"): 2}
-    (message,) = logged(log)
+    (message,) = about(lines, "hint")
     assert "its priority 80 was lowered to 60, the limit of KVOXIDE_PRIORITY" in message
 
 
 @pytest.mark.parametrize(("share", "num_blocks"), [("0", 1), ("0.25", 30)])
 def test_a_range_beyond_the_protected_share_is_clipped(
-    share: str, num_blocks: int, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    share: str, num_blocks: int, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE_POLICY", f"adaptive,share={share}")
     manager = make_adaptive()
     hints = envelope(action("retain", priority=80), action("retain", priority=20))
     serve(manager, request("large", 1, num_blocks, hints=hints))
     assert counted() == {("retain", "clipped"): 1, ("retain", "taken"): 1}
-    (message,) = logged(log)
+    (message,) = about(lines, "hint")
     assert "the protected share of the pool has no room for all its blocks" in message
 
 
@@ -379,7 +365,7 @@ def test_a_full_protected_share_clips_the_next_request() -> None:
 
 
 def test_an_operator_can_ignore_all_hints(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE_PRIORITY", "off")
     manager = make_adaptive()
@@ -390,7 +376,7 @@ def test_an_operator_can_ignore_all_hints(
     assert num_cached(manager, 1, 4) == 4
     assert sum(counted().values()) == 3
     assert {result for _, result in counted()} == {"ignored"}
-    assert "because KVOXIDE_PRIORITY is off" in logged(log)[0]
+    assert "because KVOXIDE_PRIORITY is off" in about(lines, "hint")[0]
 
 
 # Values of all kinds
@@ -442,14 +428,14 @@ def given_hints(row: Row) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("row", BAD, ids=lambda row: row.what)
-def test_a_bad_hint_is_counted_and_logged_once(row: Row, log: pytest.LogCaptureFixture) -> None:
+def test_a_bad_hint_is_counted_and_logged_once(row: Row, lines: list[str]) -> None:
     manager = make_adaptive()
     given = given_hints(row)
     num_blocks = given.pop("prompt_blocks", 8)
     assert serve(manager, request("a", 1, num_blocks, **given)) == 0
     assert serve(manager, request("b", 1, num_blocks, **given)) == num_blocks * BLOCK
     assert {result for _, result in counted()} == {row.answer}
-    (message,) = logged(log)
+    (message,) = about(lines, "hint")
     assert [part for part in row.says if part not in message] == [], message
     assert len(message) < 400
     # The next request is served with its own hints.
@@ -497,7 +483,7 @@ def test_extra_args_that_raise_stop_no_request() -> None:
     assert counted() == {("other", "malformed"): 1}
 
 
-def test_at_most_64_actions_are_read(log: pytest.LogCaptureFixture) -> None:
+def test_at_most_64_actions_are_read(lines: list[str]) -> None:
     many = [action("retain", priority=80, start=i % 100) for i in range(5_000)]
     manager = make_adaptive()
     extra = {"kvoxide_hints": as_json(plain_action("session_end"))}
@@ -508,7 +494,7 @@ def test_at_most_64_actions_are_read(log: pytest.LogCaptureFixture) -> None:
         ("retain", "taken"): 63,
         ("other", "malformed"): 4_937,
     }
-    assert "at most 64 actions" in logged(log)[0]
+    assert "at most 64 actions" in about(lines, "hint")[0]
 
 
 def test_a_session_that_comes_back_after_its_end_is_served() -> None:

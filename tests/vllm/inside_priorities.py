@@ -1,6 +1,5 @@
 """Tests of priorities and times to live that clients write into ``vllm_xargs``, inside vLLM."""
 
-import logging
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from vllm.plugins import load_general_plugins
 
 load_general_plugins()
 
+from tests.testing.logs import about  # noqa: E402
 from tests.testing.small_world import config, full, make_manager, make_request  # noqa: E402
 
 
@@ -23,22 +23,6 @@ def adaptive(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_counters", {})
-
-
-@pytest.fixture
-def log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(logging.getLogger("vllm.kvoxide"), "handlers", [caplog.handler])
-    caplog.set_level(logging.INFO, "vllm.kvoxide")
-    return caplog
-
-
-def told(log: pytest.LogCaptureFixture) -> list[str]:
-    # The handler may get a record twice, from the logger and from a parent of it.
-    records = {id(record): record for record in log.records}
-    messages = [record.getMessage() for record in records.values()]
-    return [message for message in messages if "hint" in message]
 
 
 def counted() -> dict[str, float]:
@@ -90,9 +74,9 @@ def num_kept(extra_args: Any, manager: Any = None) -> int:
         ({"kvoxide_priority": 0}, 0),
     ],
 )
-def test_a_priority_keeps_blocks(extra_args: Any, kept: int, log: pytest.LogCaptureFixture) -> None:
+def test_a_priority_keeps_blocks(extra_args: Any, kept: int, lines: list[str]) -> None:
     assert num_kept(extra_args) == kept
-    assert not told(log)
+    assert not about(lines, "hint")
 
 
 def test_without_a_share_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +98,11 @@ def test_without_a_share_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         {"kvoxide_priority": 80, "kvoxide_ttl": "x" * 1000},
     ],
 )
-def test_what_is_wrong_is_told_once_and_ignored(
-    wrong: dict[str, Any], log: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_wrong_is_told_once_and_ignored(wrong: dict[str, Any], lines: list[str]) -> None:
     manager = make_manager(kv_cache_config=config(full()))
     assert serve(manager, request("wrong", 1, 4, wrong)) == 0
     assert serve(manager, request("wrong too", 2, 4, wrong)) == 0
-    (message,) = told(log)
+    (message,) = about(lines, "hint")
     assert message.startswith("kvoxide: ignoring a malformed hint of a request: kvoxide_")
     assert len(message) < 400
     assert num_kept({"kvoxide_priority": 80}, manager) == 64
@@ -128,36 +110,36 @@ def test_what_is_wrong_is_told_once_and_ignored(
 
 
 def test_a_priority_above_the_limit_is_lowered_and_logged_once(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE_PRIORITY", "50")
     manager = make_manager(kv_cache_config=config(full()))
     serve(manager, request("another", 99, 4, {"kvoxide_priority": 100, "kvoxide_ttl": 600}))
     assert num_kept({"kvoxide_priority": 80}, manager) == 0
-    (message,) = told(log)
+    (message,) = about(lines, "hint")
     assert "its priority 100 was lowered to 50, the limit of KVOXIDE_PRIORITY" in message
     assert counted() == {"clipped": 2}
 
 
 def test_a_priority_up_to_the_limit_is_unchanged(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE_PRIORITY", "80")
     assert num_kept({"kvoxide_priority": 80}) == 64
     assert num_kept({"kvoxide_priority": 90}) == 64
     assert counted() == {"taken": 1, "clipped": 1}
-    assert len(told(log)) == 1
+    assert len(about(lines, "hint")) == 1
 
 
 @pytest.mark.parametrize("value", ["off", "0"])
 def test_an_operator_can_ignore_all_priorities(
-    value: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    value: str, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     monkeypatch.setenv("KVOXIDE_PRIORITY", value)
     manager = make_manager(kv_cache_config=config(full()))
     serve(manager, request("low", 98, 4, {"kvoxide_priority": "high"}))
     assert num_kept({"kvoxide_priority": 100}, manager) == 0
-    (message,) = told(log)
+    (message,) = about(lines, "hint")
     assert "hints of all requests, because KVOXIDE_PRIORITY is off" in message
     assert counted() == {"ignored": 2}
 

@@ -121,7 +121,7 @@ def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _policies(text: str) -> list[str]:
-    """Return the named policies, and those that every table contains."""
+    """Return the named policies, vLLM's default and ``adaptive``."""
     return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE, WITH_ENDS]))
 
 

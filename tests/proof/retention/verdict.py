@@ -121,7 +121,7 @@ def policy_lines(cells: Sequence[Cell]) -> Iterator[str]:
     for loop in dict.fromkeys(cell.loop for cell in cells):
         of_loop = [cell for cell in cells if cell.loop == loop]
         for name, some in [("all", of_loop), *_by(of_loop, "pool"), *_by(of_loop, "kind")]:
-            all_shares = [_with_same(cell.shares) for cell in some]
+            all_shares = [_with_ends(cell.shares) for cell in some]
             averages = [fmean(shares[policy] for shares in all_shares) for policy in policies]
             values = " | ".join(f"{average:.1f}" for average in averages)
             yield f"| {loop}, {name} | {len(some)} | {values} |"
@@ -147,8 +147,8 @@ def rival_lines(cells: Sequence[Cell]) -> Iterator[str]:
             yield f"| {loop}, {policy} | {len(gains)} | {values} | {fmean(gains):+.2f} |"
 
 
-def _with_same(shares: dict[str, float]) -> dict[str, float]:
-    """Return the shares with those that equal another one, because no client says an end."""
+def _with_ends(shares: dict[str, float]) -> dict[str, float]:
+    """Return the shares. If no client says an end, ``adaptive`` has the same with ends."""
     return {WITH_ENDS: shares[ADAPTIVE], **shares}
 
 
