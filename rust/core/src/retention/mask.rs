@@ -243,7 +243,7 @@ impl MaskQuery<'_> {
         if self.retention_interval.is_some() {
             runs.extend(self.boundary_tails(block_size, tail_len, num_dropped));
         }
-        RetentionMask::Runs(merge(runs))
+        RetentionMask::Runs(merge_runs(runs))
     }
 
     /// Returns the object that assigns values to tails. A tail has `tail_len` blocks and ends
@@ -295,7 +295,8 @@ impl MaskQuery<'_> {
     }
 }
 
-fn merge(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
+/// Returns the same numbers in the fewest ranges, sorted.
+pub fn merge_runs(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     runs.retain(|run| !run.is_empty());
     runs.sort_by_key(|run| run.start);
     runs.dedup_by(|run, last| {

@@ -29,7 +29,7 @@ mod rules;
 mod shape;
 
 pub use estimate::{DefaultHits, ShadowReport};
-pub use mask::{MaskQuery, PartlyValued, RetentionMask};
+pub use mask::{MaskQuery, PartlyValued, RetentionMask, merge_runs};
 pub use older_rules::OlderRules;
 pub use policy::{Policy, ProtectedShare, Retention};
 pub use valuation::{EndValue, EndValues, KeptBins, ResumeHistogram, ValueModel};

@@ -74,6 +74,12 @@ impl ManagedCache {
         }
     }
 
+    /// Makes a call for a request, with the retention that it asks for.
+    fn call<R>(&mut self, request: RequestId, call: impl FnOnce(&mut Manager) -> R) -> R {
+        self.begin_call(request);
+        self.manager.with_retention(self.retentions.get(&request), call)
+    }
+
     /// Returns the number of tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
         self.manager.hash_block_size()
@@ -127,7 +133,6 @@ impl Cache for ManagedCache {
         slots: Slots,
         hit: Option<&Hit>,
     ) -> Result<bool, kvoxide_core::Error> {
-        self.begin_call(request.id);
         let hit_blocks = hit.and_then(|hit| hit.blocks.as_ref());
         let args = AllocateArgs {
             num_new_tokens: slots.num_new_tokens,
@@ -140,9 +145,7 @@ impl Cache for ManagedCache {
             has_scheduled_reqs: slots.has_running,
             ..AllocateArgs::default()
         };
-        let retention = self.retentions.get(&request.id);
-        let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
-        let new_blocks = self.manager.with_retention(retention, allocate)?;
+        let new_blocks = self.call(request.id, |manager| manager.allocate_slots(request, &args))?;
         if let (Some(new_blocks), Some(host)) = (&new_blocks, &mut self.host) {
             match request.is_waiting {
                 true => host.note_table(&self.manager, request),
@@ -171,7 +174,6 @@ impl Cache for ManagedCache {
         slots: Slots,
         num_reserved: isize,
     ) -> Result<bool, kvoxide_core::Error> {
-        self.begin_call(request.id);
         let num_local = hit.num_local();
         let hit_blocks = hit.blocks.as_ref().filter(|_| num_local > 0);
         let args = AllocateArgs {
@@ -184,9 +186,7 @@ impl Cache for ManagedCache {
             has_scheduled_reqs: slots.has_running,
             ..AllocateArgs::default()
         };
-        let retention = self.retentions.get(&request.id);
-        let allocate = |manager: &mut Manager| manager.allocate_slots(request, &args);
-        if self.manager.with_retention(retention, allocate)?.is_none() {
+        if self.call(request.id, |manager| manager.allocate_slots(request, &args))?.is_none() {
             return Ok(false);
         }
         if let Some(host) = &mut self.host {
@@ -197,11 +197,8 @@ impl Cache for ManagedCache {
     }
 
     fn end_load(&mut self, request: &RequestView<'_>) -> Result<(), kvoxide_core::Error> {
-        self.begin_call(request.id);
-        let retention = self.retentions.get(&request.id);
-        let cache =
-            |manager: &mut Manager| manager.cache_blocks(request, request.num_computed_tokens);
-        self.manager.with_retention(retention, cache)
+        let num_tokens = request.num_computed_tokens;
+        self.call(request.id, |manager| manager.cache_blocks(request, num_tokens))
     }
 
     fn num_missing_blocks(
@@ -249,12 +246,9 @@ impl Cache for ManagedCache {
     }
 
     fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
-        self.begin_call(request.id);
-        let retention = self.retentions.get(&request.id);
         // Missing blocks have no tokens to cache.
-        let _ = self.manager.with_retention(retention, |manager| {
-            manager.cache_blocks(request, num_computed_tokens)
-        });
+        let cache = |manager: &mut Manager| manager.cache_blocks(request, num_computed_tokens);
+        let _ = self.call(request.id, cache);
     }
 
     fn reset(&mut self) -> bool {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kvoxide_core::host::{ChunkLookup, HostGroup};
-use kvoxide_core::retention::{MaskQuery, RetentionMask};
+use kvoxide_core::retention::{MaskQuery, RetentionMask, merge_runs};
 use kvoxide_core::{CacheKey, NULL_BLOCK};
 
 use super::geometry::{Geometry, GroupMask};
@@ -182,7 +182,7 @@ impl Geometry {
             let start = (horizon / segment * segment).max(horizon.saturating_sub(tail_len));
             runs.push(start.max(range.start)..horizon.min(range.end));
         }
-        merged(runs)
+        merge_runs(runs)
     }
 }
 
@@ -193,17 +193,4 @@ fn num_storable(group: &HostGroup, progress: &Progress<'_>, num_tokens: usize) -
     let is_unsettled = group.is_eagle_group && is_decoding && !progress.has_ended;
     let num_chunks = num_tokens / group.tokens_per_chunk;
     num_chunks.saturating_sub(usize::from(is_unsettled))
-}
-
-fn merged(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    runs.retain(|run| !run.is_empty());
-    runs.sort_by_key(|run| run.start);
-    runs.dedup_by(|run, last| {
-        let touches = run.start <= last.end;
-        if touches {
-            last.end = last.end.max(run.end);
-        }
-        touches
-    });
-    runs
 }

@@ -318,7 +318,7 @@ impl<'a, C: Cache> Run<'a, C> {
         result
     }
 
-    /// Admits waiting requests in order. Those that have to wait for transfers go to `later`.
+    /// Admits waiting requests in order. A request that has to wait for transfers goes to `later`.
     fn admit_ready(
         &mut self,
         budget: &mut usize,

@@ -11,7 +11,11 @@ from kvoxide.lab.model import host_chunk_bytes
 from kvoxide.lab.options import MAX_INTEGER, Command, exclusive, gathered, parsed_with
 from kvoxide.lab.replay.input import Deployment, Groups, Host, memory_text
 from kvoxide.lab.replay.serving import parse_duration, parse_pairs
-from kvoxide.lab.replay.setup.memory_sizes import parse_bandwidth, parse_memories
+from kvoxide.lab.replay.setup.memory_sizes import (
+    parse_bandwidth,
+    parse_memories,
+    parse_numbers_of_blocks,
+)
 from kvoxide.lab.replay.setup.recording_defaults import is_default
 from kvoxide.lab.replay.setup.served_model import ServedModel
 
@@ -116,12 +120,7 @@ def _name(num_bytes: int | None, memory: HostMemory) -> str:
 
 def parse_host_blocks(text: str) -> tuple[int, ...]:
     """Return numbers of blocks of CPU memory, smallest first, from a text with commas."""
-    try:
-        sizes = {int(size) for size in text.split(",")}
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is not a number of blocks; write one, or several with commas"
-        ) from None
+    sizes = parse_numbers_of_blocks(text)
     for size in sizes:
         if not 0 <= size <= MAX_INTEGER:
             raise ConfigError(

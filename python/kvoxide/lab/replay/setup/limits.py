@@ -8,6 +8,7 @@ import click
 from kvoxide._core import ConfigError
 from kvoxide.lab.options import MAX_INTEGER, exclusive
 from kvoxide.lab.replay.input import Deployment, Groups, preset_groups
+from kvoxide.lab.replay.setup.memory_sizes import parse_numbers_of_blocks
 from kvoxide.lab.replay.setup.recording_defaults import is_default
 from kvoxide.lab.replay.setup.served_model import ServedModel
 
@@ -91,13 +92,7 @@ class LimitOptions:
 
 def parse_pool_sizes(text: str) -> tuple[int, ...]:
     """Pool sizes in blocks, comma separated; smallest first."""
-    try:
-        sizes = {int(size) for size in text.split(",")}
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is not a number of blocks; write one, or several with commas"
-        ) from None
-    return _checked_pool_sizes(sizes)
+    return _checked_pool_sizes(parse_numbers_of_blocks(text))
 
 
 def _checked_pool_sizes(sizes: Iterable[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Parses sizes of memory, and bandwidths."""
+"""Parses sizes of memory, in bytes and in blocks, and bandwidths."""
 
 import re
 from typing import Final
@@ -25,6 +25,17 @@ def parse_memory(text: str) -> int:
             f"{text!r} is not a size of memory; write 60GiB, 64GB or a number of bytes"
         )
     return size
+
+
+def parse_numbers_of_blocks(text: str) -> set[int]:
+    """Return numbers of blocks from a text with commas. Raises
+    :class:`~kvoxide.ConfigError`."""
+    try:
+        return {int(size) for size in text.split(",")}
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is not a number of blocks; write one, or several with commas"
+        ) from None
 
 
 def parse_bandwidth(text: str) -> float:
