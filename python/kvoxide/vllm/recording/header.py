@@ -85,6 +85,7 @@ def _rules(scheduler: Any) -> dict[str, Any] | None:
             "is_async": bool(scheduler.scheduler_config.async_scheduling),
             "num_lookahead_tokens": scheduler.num_lookahead_tokens,
             "reserves_full_input": bool(scheduler.scheduler_reserve_full_isl),
+            "frees_late": bool(getattr(scheduler, "defer_block_free", False)),
         }
     except Exception:
         return None

@@ -1,10 +1,10 @@
 //! A cache that is the block manager, with CPU memory if it has any.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kvoxide_core::{
-    AllocateArgs, Manager, ManagerConfig, RequestId, RequestRetention, RequestView,
+    AllocateArgs, BlockId, Manager, ManagerConfig, RequestId, RequestRetention, RequestView,
     RetentionReport, SlotDemand,
 };
 
@@ -25,6 +25,9 @@ pub struct ManagedCache {
     /// The sessions of requests, for a policy that needs them.
     callers: Option<Callers>,
     host: Option<Box<HostConnector>>,
+    /// Blocks of requests that have ended, and the number of steps that end before the blocks
+    /// return to the pool.
+    held: VecDeque<(usize, Vec<BlockId>)>,
 }
 
 impl ManagedCache {
@@ -39,6 +42,7 @@ impl ManagedCache {
             retentions: HashMap::new(),
             callers: None,
             host: None,
+            held: VecDeque::new(),
         })
     }
 
@@ -237,6 +241,40 @@ impl Cache for ManagedCache {
         // A request that never got a block is unknown to the manager.
         let retention = self.retentions.remove(&request);
         let _ = self.manager.with_retention(retention.as_ref(), |manager| manager.free(request));
+    }
+
+    fn free_after(&mut self, request: RequestId, num_steps: usize) {
+        self.begin_call(request);
+        let retention = self.retentions.remove(&request);
+        let pop = |manager: &mut Manager| manager.pop_blocks_for_free(request);
+        if let Ok(mut blocks) = self.manager.with_retention(retention.as_ref(), pop) {
+            blocks.reverse();
+            self.held.push_back((num_steps, blocks));
+        }
+    }
+
+    fn steps_ended(&mut self, num_steps: usize) {
+        while self.held.front().is_some_and(|&(end, _)| end <= num_steps)
+            && let Some((_, blocks)) = self.held.pop_front()
+        {
+            let released = self.manager.release_blocks(&blocks);
+            debug_assert!(released.is_ok(), "the blocks keep their references");
+        }
+    }
+
+    fn has_held_blocks(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    fn leave_windows(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
+        if self.host.is_none() {
+            return;
+        }
+        // A request that never got a block is unknown to the manager.
+        let _ = self.call(request.id, |manager| {
+            let num_prompt_tokens = Some(request.num_prompt_tokens);
+            manager.remove_skipped_blocks(request.id, num_computed_tokens, num_prompt_tokens)
+        });
     }
 
     fn preempt(&mut self, request: RequestId) {

@@ -72,6 +72,24 @@ pub trait Cache {
     /// Releases all blocks of a request.
     fn free(&mut self, request: RequestId);
 
+    /// Removes a request that ends. Its blocks return to the pool with [`Self::steps_ended`], once
+    /// `num_steps` steps have ended.
+    fn free_after(&mut self, request: RequestId, _num_steps: usize) {
+        self.free(request);
+    }
+
+    /// Releases the blocks that are held until at most `num_steps` steps have ended.
+    fn steps_ended(&mut self, _num_steps: usize) {}
+
+    /// Returns whether blocks of requests that have ended are held until a step has ended.
+    fn has_held_blocks(&self) -> bool {
+        false
+    }
+
+    /// Releases the blocks of a request that left their windows, as a server with CPU memory does
+    /// before the request ends. The output of `num_computed_tokens` tokens is known.
+    fn leave_windows(&mut self, _request: &RequestView<'_>, _num_computed_tokens: usize) {}
+
     /// Releases all blocks of a request that will run again.
     fn preempt(&mut self, request: RequestId) {
         self.free(request);

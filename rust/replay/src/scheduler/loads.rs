@@ -9,9 +9,9 @@ use crate::clock::Nanoseconds;
 
 impl<C: Cache> Run<'_, C> {
     /// Returns whether requests hold blocks without running: their loads are in progress, or have
-    /// ended.
-    pub(super) fn has_loads(&self) -> bool {
-        !(self.loading.is_empty() && self.loaded.is_empty())
+    /// ended, or the requests ended while a step was in flight.
+    pub(super) fn has_waiting_blocks(&self) -> bool {
+        !(self.loading.is_empty() && self.loaded.is_empty()) || self.cache.has_held_blocks()
     }
 
     /// Starts the load of a request's hit. Returns the request if too few blocks are free. A request
@@ -29,7 +29,7 @@ impl<C: Cache> Run<'_, C> {
         let fits = step
             .time(&mut self.report.schedule, || self.cache.load(&view, hit, slots, num_reserved))?;
         if !fits {
-            if self.running.is_empty() && !self.has_loads() {
+            if self.running.is_empty() && !self.has_waiting_blocks() {
                 self.reject(request.index);
                 return Ok(None);
             }

@@ -266,7 +266,7 @@ impl<'a, C: Cache> Run<'a, C> {
                 });
                 self.scheduled.push(num_new);
                 *budget -= num_new;
-            } else if self.running.len() == 1 && !self.has_loads() {
+            } else if self.running.len() == 1 && !self.has_waiting_blocks() {
                 self.reject_running();
                 return Ok(true);
             } else {
@@ -368,7 +368,9 @@ impl<'a, C: Cache> Run<'a, C> {
                     *budget -= num_new;
                     self.admit(request, &hit, num_new);
                 }
-                false if self.running.is_empty() && !self.has_loads() => self.reject(request.index),
+                false if self.running.is_empty() && !self.has_waiting_blocks() => {
+                    self.reject(request.index)
+                }
                 false => {
                     request.shared_prefix_boundary = hit.shared_prefix_boundary;
                     self.waiting.push_front(request);
@@ -474,8 +476,23 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     pub(super) fn end(&mut self, request: &ActiveRequest) {
+        self.end_with(request, request.num_computed_tokens, None);
+    }
+
+    /// Ends a request. The output of `num_settled` tokens is known. Its blocks return to the pool
+    /// at once, or after `num_steps` steps have ended.
+    pub(super) fn end_with(
+        &mut self,
+        request: &ActiveRequest,
+        num_settled: usize,
+        num_steps: Option<usize>,
+    ) {
+        self.cache.leave_windows(&request.view(), num_settled);
         self.note_ended(request);
-        self.cache.free(request.index as u64);
+        match num_steps {
+            Some(num_steps) => self.cache.free_after(request.index as u64, num_steps),
+            None => self.cache.free(request.index as u64),
+        }
         self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();
         self.count_finished(request.index);

@@ -116,6 +116,10 @@ pub struct Rules {
     pub num_lookahead_tokens: usize,
     /// Whether a request is admitted only if all of it fits.
     pub reserves_full_input: bool,
+    /// Whether the blocks of a request that ends return to the pool only when the steps have ended
+    /// that were in flight.
+    #[serde(default)]
+    pub frees_late: bool,
 }
 
 /// Reads the names of rules.

@@ -46,7 +46,7 @@ pub struct Follower<'a, C> {
     num_steps: usize,
     /// The work of the server's step that is being replayed.
     server_work: StepWork,
-    /// The number of steps whose output the server does not know when it schedules the next one.
+    /// The number of steps whose output the server does not know when it schedules the next step.
     num_in_flight: usize,
 }
 
@@ -88,18 +88,21 @@ impl<'a, C: Cache> Follower<'a, C> {
         self.schedule = index as u32;
         self.num_in_flight = 0;
         self.reset();
-        for event in &schedule.events {
+        for (place, event) in schedule.events.iter().enumerate() {
             self.run.check_cancelled()?;
+            let later = &schedule.events[place + 1..];
             match event {
                 &ScheduleEvent::PlainSteps(count) => {
-                    for _ in 0..count {
+                    for left in (0..count).rev() {
                         let _ = self.note_step(&[]);
                         step(self, &[])?;
+                        self.note_outputs(if left == 0 { later } else { &[] });
                     }
                 }
                 ScheduleEvent::Step(scheduled) => {
                     let admitted = self.note_step(scheduled);
                     step(self, &admitted)?;
+                    self.note_outputs(later);
                 }
                 ScheduleEvent::Preempted(preempted) => self.note_preempted(preempted),
                 ScheduleEvent::Loading(numbers) => self.note_loading(numbers),
@@ -111,6 +114,8 @@ impl<'a, C: Cache> Follower<'a, C> {
             }
         }
         self.server_work = StepWork::default();
+        self.num_in_flight = 0;
+        self.run.cache.steps_ended(usize::MAX);
         self.running.clear();
         self.positions.values_mut().for_each(|position| position.has_ended = true);
         let loading = std::mem::take(&mut self.loading);

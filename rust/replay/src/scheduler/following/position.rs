@@ -27,6 +27,12 @@ impl Position {
     /// Counts the tokens of the steps from `first` on as in flight, and forgets earlier steps.
     pub(super) fn note_in_flight(&mut self, first: usize) {
         self.latest.retain(|&(step, _)| step >= first);
-        self.num_in_flight = self.latest.iter().map(|&(_, num_tokens)| num_tokens).sum();
+        self.num_in_flight = self.in_flight_from(first);
+    }
+
+    /// Returns the number of tokens of the steps from `first` on.
+    pub(super) fn in_flight_from(&self, first: usize) -> usize {
+        let steps = self.latest.iter().filter(|&&(step, _)| step >= first);
+        steps.map(|&(_, num_tokens)| num_tokens).sum()
     }
 }

@@ -6,12 +6,12 @@ use crate::active_request::ActiveRequest;
 use crate::cache::Cache;
 use crate::clock::StepWork;
 use crate::scheduler::settings::Rules;
-use crate::trace::{Preempted, Scheduled, Transferred};
+use crate::trace::{Preempted, ScheduleEvent, Scheduled, Transferred};
 
 impl<C: Cache> Follower<'_, C> {
     /// Notes the server's actions in a step. Returns the requests that the server admitted.
     pub(super) fn note_step(&mut self, scheduled: &[Scheduled]) -> Vec<usize> {
-        let first_in_flight = self.num_steps.saturating_sub(self.num_in_flight);
+        let first_in_flight = self.first_in_flight();
         for &index in &self.running {
             let position = self.positions.entry(index).or_default();
             position.note_in_flight(first_in_flight);
@@ -33,6 +33,26 @@ impl<C: Cache> Follower<'_, C> {
         }
         self.count_step();
         admitted
+    }
+
+    /// Notes the outputs that the server learns before its next step. `later` are the events after
+    /// the latest step.
+    pub(super) fn note_outputs(&mut self, later: &[ScheduleEvent]) {
+        let is_step = |event: &&ScheduleEvent| {
+            matches!(event, ScheduleEvent::PlainSteps(_) | ScheduleEvent::Step(_))
+        };
+        let num_in_flight = later.iter().take_while(|event| !is_step(event)).find_map(|event| {
+            let &ScheduleEvent::InFlight(num_steps) = event else { return None };
+            Some(num_steps as usize)
+        });
+        self.num_in_flight = num_in_flight.unwrap_or(self.num_in_flight);
+        let num_ended = self.first_in_flight();
+        self.run.cache.steps_ended(num_ended);
+    }
+
+    /// Returns the number of the first step whose output the server does not know.
+    fn first_in_flight(&self) -> usize {
+        self.num_steps.saturating_sub(self.num_in_flight)
     }
 
     /// Counts the tokens of a step if it has any. They are needed while the step is in flight.
@@ -189,7 +209,7 @@ impl<C: Cache> Follower<'_, C> {
 
     pub(super) fn end(&mut self, index: usize) {
         self.cache_last_blocks(index);
-        self.positions.remove(&index);
+        let position = self.positions.remove(&index);
         let running = self.run.running.iter().position(|it| it.index == index);
         let request = match running {
             Some(place) => Some(self.run.running.remove(place)),
@@ -197,7 +217,11 @@ impl<C: Cache> Follower<'_, C> {
         };
         if let Some(mut request) = request {
             self.take_in_answer(&mut request);
-            self.run.end(&request);
+            let num_in_flight = position.map_or(0, |it| it.in_flight_from(self.first_in_flight()));
+            let frees_late = self.run.settings.rules.as_ref().is_some_and(|it| it.frees_late);
+            let num_steps = (frees_late && num_in_flight > 0).then_some(self.num_steps);
+            let num_settled = request.num_computed_tokens.saturating_sub(num_in_flight);
+            self.run.end_with(&request, num_settled, num_steps);
             let wanted = self.run.trace.requests()[index].output_length;
             self.run.report.requests[index].output_tokens = wanted;
         }
@@ -234,6 +258,7 @@ impl<C: Cache> Follower<'_, C> {
 
     /// Empties the cache. Requests that run in this run but did not run on the server start again.
     pub(super) fn reset(&mut self) {
+        self.run.cache.steps_ended(usize::MAX);
         while let Some(victim) = self.victims.pop_front() {
             self.preempt(victim);
         }

@@ -36,6 +36,10 @@ impl<C: Cache> Follower<'_, C> {
                 continue;
             }
             let Some(victim) = self.next_victim() else {
+                if self.run.cache.has_held_blocks() {
+                    self.run.scheduled.push(0);
+                    continue;
+                }
                 self.reject_only(place);
                 return Ok(true);
             };
@@ -238,7 +242,9 @@ impl<C: Cache> Follower<'_, C> {
                         request.num_computed_tokens -= num_replayed.min(hit.length);
                     }
                 }
-                false if run.running.is_empty() => self.forget(request.index),
+                false if run.running.is_empty() && !run.cache.has_held_blocks() => {
+                    self.forget(request.index);
+                }
                 false => {
                     request.shared_prefix_boundary = hit.shared_prefix_boundary;
                     self.due.push_front(request);
@@ -309,7 +315,7 @@ impl<C: Cache> Follower<'_, C> {
         let fits = num_new > 0
             && step.time(&mut run.report.schedule, || run.cache.allocate(&view, slots, None))?;
         if !fits {
-            if run.running.is_empty() {
+            if run.running.is_empty() && !run.cache.has_held_blocks() {
                 run.cache.free(request.index as u64);
                 self.forget(request.index);
                 return Ok(true);

@@ -223,7 +223,10 @@ _RULES: Final[dict[str, type]] = {
     "is_async": bool,
     "num_lookahead_tokens": int,
     "reserves_full_input": bool,
+    "frees_late": bool,
 }
+# Older recordings do not have these rules.
+_DEFAULT_RULES: Final[dict[str, Any]] = {"frees_late": False}
 
 
 def _rules(header: Header) -> Mapping[str, Any] | None:
@@ -234,7 +237,7 @@ def _rules(header: Header) -> Mapping[str, Any] | None:
         raise _wrong_field(header.path, "rules", given)
     rules: dict[str, Any] = {}
     for name, kind in _RULES.items():
-        value: Any = given.get(name)
+        value: Any = given.get(name, _DEFAULT_RULES.get(name))
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind or not _MIN_RULE <= value < _MAX_RULE:
