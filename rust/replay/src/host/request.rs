@@ -111,7 +111,7 @@ pub(super) struct EndedRequest {
 
 impl EndedRequest {
     /// Takes what a request needs from `first_hash` on.
-    pub fn of(view: &RequestView<'_>, first_hash: usize) -> Self {
+    pub fn of(view: &RequestView<'_>, first_hash: usize, is_aborted: bool) -> Self {
         let num_hashes = view.hashes.len();
         let first_hash = first_hash.min(num_hashes);
         let is_cut_off = view.num_computed_tokens < view.num_prompt_tokens;
@@ -120,8 +120,9 @@ impl EndedRequest {
             first_hash,
             hashes: (first_hash..num_hashes).map(|at| view.hashes.at(at)).collect(),
             num_prompt_tokens: view.num_prompt_tokens,
-            // The last token of a request is never computed.
-            num_computed: match is_cut_off {
+            // The last token of a request is never computed, unless the request was aborted while
+            // the step with this token was in flight.
+            num_computed: match is_cut_off || is_aborted {
                 true => view.num_computed_tokens,
                 false => view.num_prompt_tokens.max(view.num_tokens - 1),
             },

@@ -221,8 +221,9 @@ impl<C: Cache> Run<'_, C> {
     }
 
     pub(super) fn note_ended(&mut self, request: &ActiveRequest) {
+        let recorded = self.trace.requests()[request.index].recorded;
         if let Some((host, _)) = self.cache.host() {
-            host.ended(&request.view());
+            host.ended(&request.view(), recorded.is_some_and(|recorded| recorded.is_aborted));
         }
     }
 

@@ -103,6 +103,9 @@ pub struct Recorded {
     pub schedule: u32,
     /// The request's number in the schedule.
     pub number: u32,
+    /// Whether the request was aborted.
+    #[serde(default)]
+    pub is_aborted: bool,
 }
 
 /// A line of a recording that is not a request.

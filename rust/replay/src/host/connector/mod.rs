@@ -240,8 +240,8 @@ impl HostConnector {
         self.preempted.push(request);
     }
 
-    /// Notes that a request has ended. It offers its last chunks in the next step.
-    pub fn ended(&mut self, view: &RequestView<'_>) {
+    /// Notes that a request has ended, or was aborted. It offers its last chunks in the next step.
+    pub fn ended(&mut self, view: &RequestView<'_>, is_aborted: bool) {
         let progress = Progress { has_ended: true, ..Progress::of(view, 0) };
         let prompt_only = self.settings.prompt_only;
         let reconsiders = self.geometry.reconsiders_last_tail(&progress, prompt_only);
@@ -250,7 +250,7 @@ impl HostConnector {
         let starts = groups.iter().zip(&state.next);
         let first = starts.map(|(group, next)| next * group.tokens_per_chunk).min().unwrap_or(0);
         let first_hash = if reconsiders { 0 } else { first / self.geometry.hash_block_size };
-        self.ended.push(EndedRequest::of(view, first_hash));
+        self.ended.push(EndedRequest::of(view, first_hash, is_aborted));
     }
 
     /// Forgets a request that is rejected.

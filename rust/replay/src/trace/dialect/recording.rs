@@ -44,6 +44,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
             Some(number.ok_or_else(|| wrong("request", message()))? as u32)
         }
     };
+    let is_aborted = given(fields, "status").is_some_and(|status| status == "aborted");
     let skips_reading = flag(fields, "skips_cache")?;
     let outcomes = given(fields, "outcomes").map(outcomes).transpose()?;
     let (conversation, ranges) = (session(fields)?, hinted_ranges(fields)?);
@@ -56,7 +57,7 @@ fn read(fields: &Fields, reading: &mut Reading) -> Result<(), LineError> {
         request.conversation = request.conversation.or(conversation);
         request.ranges = ranges.clone();
         request.skips_reading = skips_reading;
-        request.recorded = number.map(|number| Recorded { schedule: 0, number });
+        request.recorded = number.map(|number| Recorded { schedule: 0, number, is_aborted });
     }
     Ok(())
 }
