@@ -14,7 +14,8 @@ class EndedRequest(NamedTuple):
     epoch.
 
     ``block_hashes`` is the request's own list, which no longer changes. ``outcomes`` are the tokens
-    of its prompt by outcome, or None.
+    of its prompt by outcome, or None. ``num_offered_tokens`` is how many tokens the request offers
+    to CPU memory when it ends, if these are more than its computed tokens.
     """
 
     request_id: str
@@ -29,6 +30,7 @@ class EndedRequest(NamedTuple):
     num_computed_tokens: int
     skips_cache: bool
     outcomes: Sequence[int] | None = None
+    num_offered_tokens: int = 0
 
 
 class Step(NamedTuple):
@@ -57,14 +59,16 @@ class RequestLines:
         self._numbers = VllmBlockNumbers()
 
     def line(self, ended: EndedRequest, number: int) -> bytes:
-        """Return the line of the request with a number. A cached block has the number of its hash.
+        """Return the line of the request with a number. A block that was cached, or offered to CPU
+        memory, has the number of its hash.
         If the last block of a prompt was not filled, it has a unique number."""
         num_generated = ended.num_tokens - ended.num_prompt_tokens
         # The last generated token is never computed, so its block is never cached.
         num_computed = ended.num_tokens - (num_generated > 0)
         if ended.num_computed_tokens:
             num_computed = min(num_computed, ended.num_computed_tokens)
-        num_cached = max(num_computed, ended.num_prompt_tokens) // self._width
+        num_offered = min(ended.num_offered_tokens, ended.num_tokens)
+        num_cached = max(num_computed, num_offered, ended.num_prompt_tokens) // self._width
         prompt_ids, output_ids = self._numbers.of_request(
             ended.block_hashes,
             min(num_cached, len(ended.block_hashes)),

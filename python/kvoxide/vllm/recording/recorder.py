@@ -76,6 +76,7 @@ class Recorder:
         # blocks are cached when the step is scheduled, although its output is in flight.
         self._preempted: dict[str, int] = {}
         self._transfers = Transfers()
+        self._has_host_memory = header.get("host_memory") is not None
         self._take_outcomes = take_outcomes
         # Of the requests that have not ended.
         self._outcomes: dict[str, Sequence[int]] = {}
@@ -118,10 +119,17 @@ class Recorder:
                     max(_num_settled(request), num_again),
                     bool(request.skip_reading_prefix_cache),
                     outcomes,
+                    self._num_offered(request),
                 )
             )
         except Exception as error:
             self._fail(error)
+
+    def _num_offered(self, request: Any) -> int:
+        """Return how many tokens an ended request offers to CPU memory in addition to its computed
+        tokens, or 0. An aborted request also offers tokens in flight."""
+        is_aborted = request.status.name == "FINISHED_ABORTED"
+        return int(request.num_computed_tokens) if self._has_host_memory and is_aborted else 0
 
     def step_scheduled(self, started: float, output: Any) -> None:
         """Record a step that was scheduled. ``started`` is when that began, in seconds of

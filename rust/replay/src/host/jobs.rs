@@ -99,6 +99,11 @@ impl Queue {
         !(self.waiting.is_empty() && self.under_way.is_empty())
     }
 
+    /// Returns whether there is a transfer of a request.
+    pub fn has_job_of(&self, request: RequestId) -> bool {
+        self.waiting.iter().chain(&self.under_way).any(|job| job.request == request)
+    }
+
     /// Returns the end of the next transfer.
     pub fn next_end(&self) -> Option<Nanoseconds> {
         self.under_way.front().map(|job| job.ends)

@@ -1,6 +1,6 @@
 //! CPU memory in a run: loads before requests run, and the stores of each step.
 
-use super::run::{Run, chunk};
+use super::run::{Release, Run, chunk};
 use super::settings::Stopped;
 use super::step_clock::StepClock;
 use crate::active_request::ActiveRequest;
@@ -8,10 +8,30 @@ use crate::cache::{Cache, Hit, Slots};
 use crate::clock::Nanoseconds;
 
 impl<C: Cache> Run<'_, C> {
-    /// Returns whether requests hold blocks without running: their loads are in progress, or have
-    /// ended, or the requests ended while a step was in flight.
+    /// Returns whether blocks are in use that no running request has: their loads are in progress,
+    /// or have ended, or their requests ended during a load or a step.
     pub(super) fn has_waiting_blocks(&self) -> bool {
-        !(self.loading.is_empty() && self.loaded.is_empty()) || self.cache.has_held_blocks()
+        !(self.loading.is_empty() && self.loaded.is_empty()) || self.has_ended_blocks()
+    }
+
+    /// Returns whether blocks are in use whose requests ended during a load or a step.
+    pub(super) fn has_ended_blocks(&self) -> bool {
+        self.cache.has_held_blocks() || !self.ended_loading.is_empty()
+    }
+
+    /// Ends a request whose load began. Its blocks stay in use until the load has ended.
+    pub(super) fn end_loading(&mut self, request: &ActiveRequest) {
+        let id = request.index as u64;
+        let is_loading = self.cache.host().is_some_and(|(host, _)| host.has_load_of(id));
+        let release = if is_loading { Release::AfterLoad } else { Release::Now };
+        self.end_with(request, request.num_computed_tokens, release);
+    }
+
+    /// Releases the blocks of all requests that ended during a load or a step.
+    pub(super) fn release_ended_blocks(&mut self) {
+        self.cache.steps_ended(usize::MAX);
+        let ended = std::mem::take(&mut self.ended_loading);
+        ended.into_iter().for_each(|id| self.cache.free(id));
     }
 
     /// Starts the load of a request's hit. Returns the request if too few blocks are free. A request
@@ -41,10 +61,14 @@ impl<C: Cache> Run<'_, C> {
         Ok(None)
     }
 
-    /// Moves the requests whose loads have ended.
+    /// Moves the requests whose loads have ended. Releases the blocks of ended ones.
     pub(super) fn collect_loaded(&mut self) {
         let Some((host, _)) = self.cache.host() else { return };
         for id in host.take_loaded() {
+            if let Some(place) = self.ended_loading.iter().position(|&ended| ended == id) {
+                self.ended_loading.remove(place);
+                self.cache.free(id);
+            }
             let place = self.loading.iter().position(|request| request.index as u64 == id);
             self.loaded.extend(place.map(|place| self.loading.remove(place)));
         }
@@ -164,6 +188,7 @@ impl<C: Cache> Run<'_, C> {
         if let Some((host, _)) = self.cache.host() {
             host.end_transfer(index as u64, is_store);
         }
+        self.collect_loaded();
     }
 
     /// Ends the transfers that have ended at time `now`.

@@ -23,6 +23,16 @@ use crate::report::{
 use crate::tokens::HashSizes;
 use crate::trace::{Trace, TraceRequest};
 
+/// The time at which the blocks of an ended request return to the pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Release {
+    Now,
+    /// After this many steps have ended.
+    AfterSteps(usize),
+    /// After the load of the request has ended.
+    AfterLoad,
+}
+
 /// A run in progress: one scheduler and its cache.
 pub struct Run<'a, C> {
     pub(super) trace: &'a Trace,
@@ -43,6 +53,8 @@ pub struct Run<'a, C> {
     pub(super) loading: Vec<ActiveRequest>,
     /// Requests whose blocks were loaded, and that have not run since.
     pub(super) loaded: VecDeque<ActiveRequest>,
+    /// Requests that have ended, and whose blocks are still being loaded.
+    pub(super) ended_loading: Vec<u64>,
     pub(super) running: Vec<ActiveRequest>,
     /// For each running request, the number of tokens scheduled in this step.
     pub(super) scheduled: Vec<usize>,
@@ -89,6 +101,7 @@ impl<'a, C: Cache> Run<'a, C> {
             waiting: VecDeque::new(),
             loading: Vec::new(),
             loaded: VecDeque::new(),
+            ended_loading: Vec::new(),
             running: Vec::new(),
             scheduled: Vec::new(),
             next_unique_token: -1,
@@ -476,22 +489,23 @@ impl<'a, C: Cache> Run<'a, C> {
     }
 
     pub(super) fn end(&mut self, request: &ActiveRequest) {
-        self.end_with(request, request.num_computed_tokens, None);
+        self.end_with(request, request.num_computed_tokens, Release::Now);
     }
 
-    /// Ends a request. The output of `num_settled` tokens is known. Its blocks return to the pool
-    /// at once, or after `num_steps` steps have ended.
+    /// Ends a request. The output of `num_settled` tokens is known.
     pub(super) fn end_with(
         &mut self,
         request: &ActiveRequest,
         num_settled: usize,
-        num_steps: Option<usize>,
+        release: Release,
     ) {
+        let id = request.index as u64;
         self.cache.leave_windows(&request.view(), num_settled);
         self.note_ended(request);
-        match num_steps {
-            Some(num_steps) => self.cache.free_after(request.index as u64, num_steps),
-            None => self.cache.free(request.index as u64),
+        match release {
+            Release::Now => self.cache.free(id),
+            Release::AfterSteps(num_steps) => self.cache.free_after(id, num_steps),
+            Release::AfterLoad => self.ended_loading.push(id),
         }
         self.record(|schedule| schedule.end(request.index));
         self.report.requests[request.index].output_tokens = request.num_generated();

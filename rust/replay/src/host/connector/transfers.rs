@@ -101,6 +101,11 @@ impl HostConnector {
         std::mem::take(&mut self.loaded)
     }
 
+    /// Returns whether a load of a request has not ended.
+    pub fn has_load_of(&self, request: RequestId) -> bool {
+        self.loads.has_job_of(request)
+    }
+
     /// Returns whether transfers are in progress or begin with the end of the step.
     pub fn has_transfers(&self) -> bool {
         self.loads.has_jobs() || self.stores.has_jobs()

@@ -115,7 +115,7 @@ impl<'a, C: Cache> Follower<'a, C> {
         }
         self.server_work = StepWork::default();
         self.num_in_flight = 0;
-        self.run.cache.steps_ended(usize::MAX);
+        self.run.release_ended_blocks();
         self.running.clear();
         self.positions.values_mut().for_each(|position| position.has_ended = true);
         let loading = std::mem::take(&mut self.loading);

@@ -5,6 +5,7 @@ use super::position::Position;
 use crate::active_request::ActiveRequest;
 use crate::cache::Cache;
 use crate::clock::StepWork;
+use crate::scheduler::run::Release;
 use crate::scheduler::settings::Rules;
 use crate::trace::{Preempted, ScheduleEvent, Scheduled, Transferred};
 
@@ -184,7 +185,7 @@ impl<C: Cache> Follower<'_, C> {
         self.running.retain(|&it| it != index);
         self.victims.retain(|&it| it != index);
         if let Some(request) = self.loading.remove(&index) {
-            return self.run.end(&request);
+            return self.run.end_loading(&request);
         }
         if !self.positions.contains_key(&index) {
             return self.note_unseen(index);
@@ -219,9 +220,12 @@ impl<C: Cache> Follower<'_, C> {
             self.take_in_answer(&mut request);
             let num_in_flight = position.map_or(0, |it| it.in_flight_from(self.first_in_flight()));
             let frees_late = self.run.settings.rules.as_ref().is_some_and(|it| it.frees_late);
-            let num_steps = (frees_late && num_in_flight > 0).then_some(self.num_steps);
+            let release = match frees_late && num_in_flight > 0 {
+                true => Release::AfterSteps(self.num_steps),
+                false => Release::Now,
+            };
             let num_settled = request.num_computed_tokens.saturating_sub(num_in_flight);
-            self.run.end_with(&request, num_settled, num_steps);
+            self.run.end_with(&request, num_settled, release);
             let wanted = self.run.trace.requests()[index].output_length;
             self.run.report.requests[index].output_tokens = wanted;
         }
@@ -258,7 +262,7 @@ impl<C: Cache> Follower<'_, C> {
 
     /// Empties the cache. Requests that run in this run but did not run on the server start again.
     pub(super) fn reset(&mut self) {
-        self.run.cache.steps_ended(usize::MAX);
+        self.run.release_ended_blocks();
         while let Some(victim) = self.victims.pop_front() {
             self.preempt(victim);
         }

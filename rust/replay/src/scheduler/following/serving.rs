@@ -36,7 +36,7 @@ impl<C: Cache> Follower<'_, C> {
                 continue;
             }
             let Some(victim) = self.next_victim() else {
-                if self.run.cache.has_held_blocks() {
+                if self.run.has_ended_blocks() {
                     self.run.scheduled.push(0);
                     continue;
                 }
@@ -242,7 +242,7 @@ impl<C: Cache> Follower<'_, C> {
                         request.num_computed_tokens -= num_replayed.min(hit.length);
                     }
                 }
-                false if run.running.is_empty() && !run.cache.has_held_blocks() => {
+                false if run.running.is_empty() && !run.has_ended_blocks() => {
                     self.forget(request.index);
                 }
                 false => {
@@ -315,7 +315,7 @@ impl<C: Cache> Follower<'_, C> {
         let fits = num_new > 0
             && step.time(&mut run.report.schedule, || run.cache.allocate(&view, slots, None))?;
         if !fits {
-            if run.running.is_empty() && !run.cache.has_held_blocks() {
+            if run.running.is_empty() && !run.has_ended_blocks() {
                 run.cache.free(request.index as u64);
                 self.forget(request.index);
                 return Ok(true);
