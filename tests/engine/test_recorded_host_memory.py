@@ -9,7 +9,7 @@ import pytest
 from tests.testing.traces import replay_json
 from tests.testing.vllm_releases import NEWEST
 
-from .jobs import OFFLOADED_JOBS, WITH_WINDOWS, Job
+from .jobs import DENSE, OFFLOADED_JOBS, WITH_WINDOWS, Job
 from .processes import running_job
 
 CONNECTOR = "kv_transfer_config"
@@ -24,6 +24,14 @@ def with_settings(job: Job, num_requests: int = 60, **settings: Any) -> Job:
     return replace(job, options=job.options | {CONNECTOR: config}, workloads=(workload,))
 
 
+def running_ahead(job: Job, **options: Any) -> Job:
+    """Return the same engine with a scheduler that runs ahead of the model, and fewer arrivals."""
+    workload = replace(job.workloads[0], arrivals_per_step=2)
+    return replace(
+        job, options=job.options | options, workloads=(workload,), async_scheduling=True
+    )
+
+
 LLAMA, STATES = OFFLOADED_JOBS["llama"], OFFLOADED_JOBS["qwen3-next"]
 GEMMA = WITH_WINDOWS["gemma"]
 FEW = 300 << 10
@@ -33,6 +41,10 @@ JOBS = {
     "answers": with_settings(LLAMA, cpu_bytes_to_use=2 * FEW, offload_prompt_only=False),
     "windows": with_settings(GEMMA, cpu_bytes_to_use=3 << 20),
     "threshold": with_settings(GEMMA, 100, cpu_bytes_to_use=1 << 20, store_threshold=2),
+    "windows ahead": running_ahead(with_settings(GEMMA, 150, cpu_bytes_to_use=4 << 20)),
+    "answers ahead": running_ahead(
+        with_settings(GEMMA, 150, cpu_bytes_to_use=4 << 20, offload_prompt_only=False), **DENSE
+    ),
     "states": replace(STATES, workloads=STATES.workloads[:1]),
 }
 ORDINARY = ("few chunks",)

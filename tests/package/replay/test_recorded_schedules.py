@@ -269,6 +269,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: dict[str, Any], says: str
         ("use_eagle", 1),
         ("num_blocks", None),
         ("max_model_len", -1),
+        ("frees_late", 1),
         ("older_rules", "caches_unreachable_ends"),
         ("older_rules", ["no_such_rule"]),
         ("older_rules", [{}]),
