@@ -27,9 +27,7 @@ def with_settings(job: Job, num_requests: int = 60, **settings: Any) -> Job:
 def running_ahead(job: Job, **options: Any) -> Job:
     """Return the same engine with a scheduler that runs ahead of the model, and fewer arrivals."""
     workload = replace(job.workloads[0], arrivals_per_step=2)
-    return replace(
-        job, options=job.options | options, workloads=(workload,), async_scheduling=True
-    )
+    return replace(job, options=job.options | options, workloads=(workload,), async_scheduling=True)
 
 
 LLAMA, STATES = OFFLOADED_JOBS["llama"], OFFLOADED_JOBS["qwen3-next"]
