@@ -10,6 +10,7 @@ import pytest
 
 from tests.testing import preloaded
 from tests.testing.paths import ROOT
+from tests.testing.preloaded.folder import current_folder
 from tests.testing.processes import running
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "KVOXIDE": "off"}
@@ -24,6 +25,15 @@ def test_arguments_variables_output_and_status() -> None:
     done = preloaded.run(["-c", TELL, "one", "two"], ENVIRONMENT)
     assert done.stdout.splitlines() == [f"['-c', 'one', 'two'] off {ROOT}", "[]"]
     assert (done.stderr, done.returncode) == ("wrong\n", 7)
+
+
+def test_a_variable_that_an_import_set_needs_no_other_server() -> None:
+    code = "import os; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    preloaded.run(["-c", "pass"], ENVIRONMENT)
+    servers = {path.name for path in current_folder().iterdir()}
+    done = preloaded.run(["-c", code], ENVIRONMENT | {"TORCHINDUCTOR_CACHE_DIR": "/of/test"})
+    assert done.stdout == "/of/test\n"
+    assert {path.name for path in current_folder().iterdir()} == servers
 
 
 def test_modules_and_scripts(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 
 from tests.testing.paths import ROOT
 
-from .folder import current_folder
+from .folder import current_folder, variables_at_start
 from .wire import Request, receive_number, send_request
 
 _START_TIMEOUT: Final = 300
@@ -35,6 +35,16 @@ _OF_THE_PROGRAM: Final = (
     "PORT",
     "TESTS_",
     "TMPDIR",
+)
+# Third-party modules set these when the tests import them. A server imports the same modules, so it
+# begins with the values from before. Otherwise clients would get different servers.
+_SET_BY_IMPORTS: Final = (
+    "LD_LIBRARY_PATH",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "RAY_",
+    "TILELANG_",
+    "TORCHINDUCTOR_",
+    "TRITON_",
 )
 
 
@@ -101,7 +111,10 @@ def run(
 
 def _connect(environment: dict[str, str]) -> socket.socket:
     """Connect to the server for these variables. Start it if there is none."""
-    ours = {k: v for k, v in environment.items() if not k.startswith(_OF_THE_PROGRAM)}
+    others = _OF_THE_PROGRAM + _SET_BY_IMPORTS
+    ours = {k: v for k, v in environment.items() if not k.startswith(others)}
+    before = variables_at_start()
+    ours |= {k: v for k, v in before.items() if k.startswith(_SET_BY_IMPORTS)}
     key = hashlib.sha256(json.dumps(ours, sort_keys=True).encode()).hexdigest()[:16]
     address = current_folder() / key
     with address.with_suffix(".lock").open("w") as lock:

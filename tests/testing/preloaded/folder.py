@@ -2,6 +2,7 @@
 each set of variables. The servers end with the folder, or with the process that created it, its
 owner."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ def folder_for_servers() -> Iterator[None]:
     before = os.environ.get(_VARIABLE)
     folder = tempfile.mkdtemp(prefix="tests-")
     (Path(folder) / "owner").write_text(str(os.getpid()))
+    (Path(folder) / "variables").write_text(json.dumps(dict(os.environ)))
     os.environ[_VARIABLE] = folder
     try:
         yield
@@ -37,3 +39,9 @@ def current_folder() -> Path:
 def owner_of(folder: Path) -> int:
     """Return the process id of the owner."""
     return int((folder / "owner").read_text())
+
+
+def variables_at_start() -> dict[str, str]:
+    """Return the owner's variables from when it created the folder."""
+    variables: dict[str, str] = json.loads((current_folder() / "variables").read_text())
+    return variables
