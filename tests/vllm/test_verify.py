@@ -17,7 +17,20 @@ from tests.testing.vllm_releases import NEWEST
 from .test_processes import CONSTRUCT, NATIVE, PATCHING_PLUGIN, STOCK, doctor, run, without_vllm
 
 RELEASE = NEWEST
-KVOXIDE = "from kvoxide.cli import main; main(prog_name='kvoxide')"
+KVOXIDE = "from kvoxide.cli import main; main(prog_name='kvoxide')\n"
+# The process with vLLM's code is a preloaded one.
+PRELOADED = """
+import os
+from types import SimpleNamespace
+from kvoxide.lab.verify import process
+from tests.testing import preloaded
+
+def start(command):
+    arguments = command[command.index("-m"):]
+    return preloaded.start(arguments, dict(os.environ), files=[0, 1, 2])
+
+process.subprocess = SimpleNamespace(Popen=start)
+"""
 
 
 def verify(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -104,7 +117,7 @@ def test_another_plugins_code_is_not_verified(env: dict[str, str], tmp_path: Pat
 
 
 def test_an_interruption_writes_nothing(env: dict[str, str], tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KVOXIDE, "verify"]
+    command = [sys.executable, "-c", PRELOADED + KVOXIDE, "verify"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True)
     assert process.stdout is not None
