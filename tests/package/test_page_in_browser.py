@@ -142,6 +142,13 @@ def opened(
         context.close()
 
 
+@pytest.fixture(scope="module")
+def one_size(browser: Browser, pages: dict[str, Path]) -> Iterator[Watched]:
+    """Open a page for the tests that leave it as it was. A browser takes seconds to draw one."""
+    with opened(browser, pages["one size"]) as watched:
+        yield watched
+
+
 @pytest.mark.parametrize("name", [*RUNS, "experiment", "missing runs"])
 def test_every_plot_is_drawn_without_a_complaint(
     browser: Browser, pages: dict[str, Path], name: str
@@ -207,37 +214,34 @@ def test_light_and_dark(browser: Browser, pages: dict[str, Path]) -> None:
         assert_soon_looks(opened_dark, ["rgb(255, 255, 255)", *light[1:]])
 
 
-def test_the_legend_hides_and_shows(browser: Browser, pages: dict[str, Path]) -> None:
-    with opened(browser, pages["one size"]) as watched:
-        plot = watched.page.locator("figure", has_text="Evictions so far")
-        lines = plot.locator(".scatterlayer .js-line")
-        button = plot.get_by_role("button", name="fifo")
-        assert lines.count() == 2
-        for count, is_pressed in ((1, "false"), (2, "true")):
-            button.click()
-            assert button.get_attribute("aria-pressed") == is_pressed
-            expect(lines).to_have_count(count)
-        assert watched.complaints == []
+def test_the_legend_hides_and_shows(one_size: Watched) -> None:
+    plot = one_size.page.locator("figure", has_text="Evictions so far")
+    lines = plot.locator(".scatterlayer .js-line")
+    button = plot.get_by_role("button", name="fifo")
+    assert lines.count() == 2
+    for count, is_pressed in ((1, "false"), (2, "true")):
+        button.click()
+        assert button.get_attribute("aria-pressed") == is_pressed
+        expect(lines).to_have_count(count)
+    assert one_size.complaints == []
 
 
-def test_names_are_no_elements(browser: Browser, pages: dict[str, Path]) -> None:
-    with opened(browser, pages["one size"]) as watched:
-        assert NAME in watched.page.inner_text("h1")
-        assert watched.page.locator("img").count() == 0
-        assert watched.page.locator("script").count() == 3
+def test_names_are_no_elements(one_size: Watched) -> None:
+    assert NAME in one_size.page.inner_text("h1")
+    assert one_size.page.locator("img").count() == 0
+    assert one_size.page.locator("script").count() == 3
+
+
+def test_it_prints(one_size: Watched) -> None:
+    assert one_size.page.pdf().startswith(b"%PDF-")
+    assert one_size.complaints == []
 
 
 def test_no_other_script_may_run(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
-    text = pages["one size"].read_text(encoding="utf-8")
+    text = pages["nothing served"].read_text(encoding="utf-8")
     path = tmp_path / "page.html"
     path.write_text(text.replace("<h1>", "<script>document.body.remove()</script><h1>"))
     with opened(browser, path) as watched:
         assert watched.page.locator(".drawing").count() > 0
         (complaint,) = watched.complaints
         assert "Content Security Policy" in complaint
-
-
-def test_it_prints(browser: Browser, pages: dict[str, Path]) -> None:
-    with opened(browser, pages["several sizes"]) as watched:
-        assert watched.page.pdf().startswith(b"%PDF-")
-        assert watched.complaints == []
