@@ -6,11 +6,15 @@ from typing import Final
 from xdist.scheduler import LoadScopeScheduling
 
 # The tests that need no vLLM come first: they are quick, and find most errors. Then the longest, so
-# that the processes end at about the same time.
+# that the processes end at about the same time. A process is given its next tests before it needs
+# them, so the last ones have to be short.
 IN_ORDER: Final = (
     "tests/package/",
     "tests/engine/",
     "tests/vllm/test_in_vllm.py",
+    "tests/vllm/models/test_from_vllm.py",
+    "tests/vllm/test_",
+    "tests/proof/soak/",
     "tests/proof/",
     "tests/vllm/",
 )
