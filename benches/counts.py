@@ -26,6 +26,7 @@ _CALLGRIND: Final = (
     "--quiet",
     "--collect-atstart=no",
     "--toggle-collect=*hot_paths*counted*",
+    "--dump-after=hot_paths::prepared*",
 )
 _SUMMARY: Final = re.compile(r"^(?:summary|totals): *([0-9]+)", re.MULTILINE)
 
@@ -45,11 +46,11 @@ def tools() -> dict[str, str]:
 def count() -> Values:
     """Return the instructions by layout and operation."""
     program = _build()
-    names = [tuple(line.split()) for line in _output([str(program)]).splitlines()]
-    counts: Values = {}
-    for layout, operation in names:
-        counts.setdefault(layout, {})[operation] = _count(program, layout, operation)
-    return counts
+    operations: dict[str, list[str]] = {}
+    for line in _output([str(program)]).splitlines():
+        layout, operation = line.split()
+        operations.setdefault(layout, []).append(operation)
+    return {layout: _count(program, layout, names) for layout, names in operations.items()}
 
 
 def _build() -> Path:
@@ -63,15 +64,23 @@ def _build() -> Path:
     raise RuntimeError("cargo built no program hot_paths")
 
 
-def _count(program: Path, layout: str, operation: str) -> int:
+def _count(program: Path, layout: str, operations: list[str]) -> dict[str, float]:
+    """Count all operations of a layout in one process. Valgrind takes longer to start than most of
+    them."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "counts"
-        _output([*_CALLGRIND, f"--callgrind-out-file={out}", str(program), layout, operation])
-        found = _SUMMARY.search(out.read_text(encoding="utf-8"))
-    count = int(found[1]) if found else 0
-    if count == 0:
-        raise RuntimeError(f"callgrind counted nothing for {layout} {operation}")
-    return count
+        _output([*_CALLGRIND, f"--callgrind-out-file={out}", str(program), layout, *operations])
+        # The file without a number has the end of the program.
+        counts = [_total(Path(f"{out}.{at}")) for at in range(1, len(operations) + 1)]
+    for operation, count in zip(operations, counts, strict=True):
+        if count == 0:
+            raise RuntimeError(f"callgrind counted nothing for {layout} {operation}")
+    return dict(zip(operations, counts, strict=True))
+
+
+def _total(path: Path) -> int:
+    found = _SUMMARY.search(path.read_text(encoding="utf-8"))
+    return int(found[1]) if found else 0
 
 
 def _output(command: list[str]) -> str:

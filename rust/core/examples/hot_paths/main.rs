@@ -1,17 +1,19 @@
-//! Runs one operation of the manager, or of a host tier, so that its instructions can be counted.
-//! The state before the operation is always the same:
+//! Runs operations of the manager, or of a host tier, so that their instructions can be counted. The
+//! state before an operation is always the same:
 //!
 //! ```sh
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hot_paths*counted*' \
-//!     target/release/examples/hot_paths gemma free
+//!     --dump-after='hot_paths::prepared*' target/release/examples/hot_paths gemma free look-up
 //! ```
 //!
-//! Only the operation runs inside `counted`. Without arguments, `hot_paths` prints the names of all
-//! layouts and operations, one pair per line.
+//! Only the operation runs inside `counted`. Its preparation runs inside `prepared` too, so callgrind
+//! writes one file for each operation. Without arguments, `hot_paths` prints the names of all layouts
+//! and operations, one pair per line.
 
 mod host;
 
 use std::hint::black_box;
+use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -74,35 +76,41 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        [layout, operation] => run(layout, operation),
-        _ => usage("give a layout and an operation, or nothing for a list"),
+        [layout, operations @ ..] if !operations.is_empty() => {
+            let run = |operation: &String| run(layout, operation);
+            operations.iter().try_for_each(run).map_or_else(usage, |()| ExitCode::SUCCESS)
+        }
+        _ => usage("give a layout and operations, or nothing for a list".into()),
     }
 }
 
-fn run(layout: &str, operation: &str) -> ExitCode {
+fn run(layout: &str, operation: &str) -> std::result::Result<(), String> {
     let done = if let Some(policy) = layout.strip_prefix("host-").and_then(HostPolicy::named) {
         named(&host::OPERATIONS, operation)
-            .map(|operation| host::Tier::new(policy).and_then(|mut tier| operation(&mut tier)))
+            .map(|operation| prepared(|| host::Tier::new(policy), operation))
     } else if let Some(config) = config(layout) {
         let has_sessions = layout.ends_with(SESSIONS);
-        named(&OPERATIONS, operation).map(|operation| {
-            World::new(config, has_sessions).and_then(|mut world| operation(&mut world))
-        })
+        named(&OPERATIONS, operation)
+            .map(|operation| prepared(|| World::new(config, has_sessions), operation))
     } else {
-        return usage("no such layout");
+        return Err("no such layout".into());
     };
-    match done {
-        Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(error)) => usage(&error.to_string()),
-        None => usage("no such operation"),
-    }
+    done.ok_or("no such operation")?.map_err(|error| error.to_string())
+}
+
+/// Makes a world and runs an operation in it. The world is never freed, so that the allocator serves
+/// the next one from fresh memory too.
+#[inline(never)]
+fn prepared<T>(new: impl FnOnce() -> Result<T>, operation: fn(&mut T) -> Result<()>) -> Result<()> {
+    let mut world = ManuallyDrop::new(new()?);
+    black_box(operation(&mut world))
 }
 
 fn named<T: Copy>(operations: &[(&str, T)], name: &str) -> Option<T> {
     operations.iter().find(|(known, _)| *known == name).map(|&(_, operation)| operation)
 }
 
-fn usage(problem: &str) -> ExitCode {
+fn usage(problem: String) -> ExitCode {
     eprintln!("hot_paths: {problem}");
     ExitCode::from(2)
 }
