@@ -196,7 +196,7 @@ supply_chain() {
 # A crate that Python loads as a module has no test binary of its own.
 rust_tests() { # CRATES...
     step clippy
-    cargo clippy --locked "$@" --all-targets -- -D warnings
+    cargo clippy --locked "$@" --lib --tests --examples -- -D warnings
     step 'Rust tests'
     [[ $1 != --workspace ]] || set -- "$@" --exclude kvoxide-python
     if cargo nextest --version >/dev/null 2>&1; then
