@@ -33,24 +33,25 @@ impl Manager {
         request.tails.extend(&new);
         let passed = self.passed_by(id, &new);
         let request = self.requests.get_mut(&id).expect("a request that runs");
-        request.tails.retain(|tail| !passed.contains(&tail.block));
-        for &tail in &passed {
-            self.policy.blocks[tail as usize].halvings = WORTHLESS;
+        // An earlier tail in the same block, with another hash, stays recorded.
+        request.tails.retain(|tail| !passed.contains(tail));
+        let passed: Vec<_> = passed.iter().map(|tail| tail.block).collect();
+        for &block in &passed {
+            self.policy.blocks[block as usize].halvings = WORTHLESS;
         }
         self.policy.release(&passed);
     }
 
     /// Returns the protected tails in a request's answer that end before the last boundary of hits
     /// where new tails end. They are no longer needed.
-    fn passed_by(&self, id: u64, new: &[Tail]) -> Vec<BlockId> {
+    fn passed_by(&self, id: u64, new: &[Tail]) -> Vec<Tail> {
         let boundary = |tail: &Tail| tail.end.div_ceil(self.alignment);
         let is_in_answer = |tail: &&Tail| self.policy.is_unused_answer(tail.block);
         let Some(last) = new.iter().filter(is_in_answer).map(boundary).max() else {
             return Vec::new();
         };
         let tails = self.requests[&id].tails.iter().filter(|tail| self.is_own(tail));
-        let passed = tails.filter(is_in_answer).filter(|tail| boundary(tail) < last);
-        passed.map(|tail| tail.block).collect()
+        tails.filter(is_in_answer).filter(|tail| boundary(tail) < last).copied().collect()
     }
 
     /// Releases the blocks of a request that ends, each table from its end on, and its protected

@@ -64,7 +64,7 @@ impl Request {
 }
 
 /// A block of a window that was protected when its request released it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tail {
     /// The number of tokens in the prefix that ends with the block.
     pub end: usize,
