@@ -14,7 +14,7 @@ from kvoxide.lab.replay.input import DEFAULT_POLICY
 from . import sweep
 from .cells import NEIGHBOURS, PRESETS, SHARES, Half, Loop, Traffics, chosen
 from .judge import POLICIES, Cell, Judge
-from .known import KnownResults, default_path
+from .known import KnownResults, Played, default_path
 from .playing import ADAPTIVE, WITH_ENDS
 from .verdict import (
     comparison_lines,
@@ -51,7 +51,7 @@ def main() -> int:
 
 def _judge(arguments: argparse.Namespace) -> Judge:
     return Judge(
-        known=KnownResults(arguments.known, forget=arguments.forget),
+        known=KnownResults(arguments.known, Played, forget=arguments.forget),
         presets=arguments.presets,
         policies=arguments.policies,
         shares=arguments.shares,
@@ -85,15 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     halves, loops = [half.value for half in Half], [loop.value for loop in Loop]
     add("--half", choices=[*halves, "all"], default=Half.TUNING.value)
-    add("--workloads", type=_names(tuple(workloads())), default=[], metavar="NAME,...")
+    add("--workloads", type=names_of(tuple(workloads())), default=[], metavar="NAME,...")
     traces = "traces with 16 tokens an id in place of workloads"
     add("--traces", type=Path, nargs="+", default=[], metavar="FILE", help=traces)
-    add("--presets", type=_names(PRESETS), default=list(PRESETS), metavar="NAME,...")
+    add("--presets", type=names_of(PRESETS), default=list(PRESETS), metavar="NAME,...")
     add("--policies", type=_policies, default=list(POLICIES), metavar="POLICY,...")
-    add("--seeds", type=_numbers, default=[], metavar="N,...", help="by default the half's")
+    add("--seeds", type=numbers, default=[], metavar="N,...", help="by default the half's")
     shares = "pools, by the share in %% of the hits without evictions that the bound has there"
-    add("--shares", type=_numbers, default=list(SHARES), metavar="N,...", help=shares)
-    add("--loops", type=_names(tuple(loops)), default=loops, metavar="LOOP,...")
+    add("--shares", type=numbers, default=list(SHARES), metavar="N,...", help=shares)
+    add("--loops", type=names_of(tuple(loops)), default=loops, metavar="LOOP,...")
     add("--neighbours", action="store_true", help="add pools of 0.9 and 1.1 times the size")
     add("--sweep", action="store_true", help="many pool sizes, adaptive and the default")
     add("--plot", type=Path, metavar="FILE", help="draw the curves of a sweep")
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _names(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
+def names_of(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
     """Return a parser of some of the allowed names, separated by commas."""
 
     def read(text: str) -> list[str]:
@@ -125,7 +125,7 @@ def _policies(text: str) -> list[str]:
     return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE, WITH_ENDS]))
 
 
-def _numbers(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 

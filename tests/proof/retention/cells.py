@@ -1,6 +1,6 @@
 """The cells that are judged: workloads, seeds, presets, pools and loops, in two halves."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -64,11 +64,14 @@ class Traffics:
 
 
 def chosen(
-    halves: Iterable[Half], names: Sequence[str] = (), seeds: Sequence[int] = ()
+    halves: Iterable[Half],
+    names: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    among: Mapping[str, Workload] | None = None,
 ) -> Iterator[Traffics]:
     """Yield the traffics of the halves: all workloads without names, and the default seeds without
-    seeds."""
-    for workload in workloads().values():
+    seeds. ``among`` are the workloads, by default :func:`~.workloads.workloads`."""
+    for workload in (workloads() if among is None else among).values():
         if names and workload.name not in names:
             continue
         for seed in seeds or (*TUNING_SEEDS, HELD_BACK_SEED):

@@ -9,7 +9,7 @@ from typing import Final
 from kvoxide.lab.replay.input import DEFAULT_POLICY, preset_groups
 
 from .cells import PRESETS, SHARES, Half, chosen
-from .known import KnownResults, default_path
+from .known import KnownResults, Played, default_path
 from .playing import ADAPTIVE, PlayedTraffic, play
 from .pools import chosen_pools
 
@@ -41,7 +41,7 @@ def main() -> int:
 
 def _estimates(preset: str) -> Iterator[Estimate]:
     groups = preset_groups(preset)
-    known = KnownResults(default_path())
+    known = KnownResults(default_path(), Played)
     for traffic in chosen(list(Half), seeds=[SEED]):
         played = PlayedTraffic(known, traffic.workload.recorded(traffic.seed))
         for pool in chosen_pools(played, groups, SHARES):

@@ -1,10 +1,10 @@
 """Judges cells: plays all policies in the chosen pools, in both loops."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from kvoxide.lab.replay.input import CLAIRVOYANT, DEFAULT_POLICY, UNLIMITED, Groups, preset_groups
 from kvoxide.vllm.environment.settings import BASELINES
@@ -13,6 +13,8 @@ from .cells import SHARES, Loop, Traffics
 from .known import KnownResults, Played
 from .playing import ADAPTIVE, WITH_ENDS, PlayedTraffic
 from .pools import Pool, chosen_pools, sizes_of
+
+C = TypeVar("C")
 
 POLICIES: Final = (DEFAULT_POLICY, *BASELINES, ADAPTIVE, WITH_ENDS)
 
@@ -42,11 +44,23 @@ class Cell:
         return f"{where}, {self.loop}"
 
 
+def in_order(
+    judge: Callable[[Traffics], list[C]], traffics: Sequence[Traffics], jobs: int
+) -> Iterator[list[C]]:
+    """Yield the cells of each traffic, in order, as they are done. ``jobs`` traffics are judged at
+    a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        for number, cells in enumerate(pool.map(judge, traffics), start=1):
+            if sys.stderr.isatty():
+                print(f"\r{number} of {len(traffics)}", end="", file=sys.stderr, flush=True)
+            yield cells
+
+
 @dataclass
 class Judge:
     """Plays cells. With ``sweeps``, the pools are all sizes that :mod:`.pools` considers."""
 
-    known: KnownResults
+    known: KnownResults[Played]
     presets: Sequence[str]
     policies: Sequence[str] = POLICIES
     shares: Sequence[int] = SHARES
@@ -56,11 +70,8 @@ class Judge:
 
     def cells(self, traffics: Sequence[Traffics], jobs: int) -> Iterator[Cell]:
         """Yield the cells of all traffics, in order, as they are done."""
-        with ThreadPoolExecutor(jobs) as pool:
-            for number, cells in enumerate(pool.map(self._cells_of, traffics), start=1):
-                if sys.stderr.isatty():
-                    print(f"\r{number} of {len(traffics)}", end="", file=sys.stderr, flush=True)
-                yield from cells
+        for cells in in_order(self._cells_of, traffics, jobs):
+            yield from cells
 
     def _cells_of(self, traffic: Traffics) -> list[Cell]:
         played = PlayedTraffic(self.known, traffic.workload.recorded(traffic.seed))

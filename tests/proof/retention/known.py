@@ -7,6 +7,7 @@ import threading
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import kvoxide
 from kvoxide import _core
@@ -48,26 +49,30 @@ class Played:
         return 100 * self.hit_tokens / max(1, self.prompt_tokens)
 
 
-class KnownResults:
-    """A file of JSON lines that several processes may append to. It is empty for another release of
-    kvoxide. If other policies than ``adaptive`` changed within one release, ``forget`` it."""
+P = TypeVar("P", bound=Played)
 
-    def __init__(self, path: Path, *, forget: bool = False) -> None:
+
+class KnownResults(Generic[P]):
+    """A file of JSON lines that several processes may append to, each with a result of one kind. It
+    is empty for another release of kvoxide. If other policies than ``adaptive`` changed within one
+    release, ``forget`` it."""
+
+    def __init__(self, path: Path, kind: type[P], *, forget: bool = False) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._results: dict[str, Played] = {}
+        self._results: dict[str, P] = {}
         if forget:
             path.unlink(missing_ok=True)
         if path.exists():
             for line in path.read_text().splitlines():
                 record = json.loads(line)
                 key = record.pop("key")
-                self._results[key] = Played(**record)
+                self._results[key] = kind(**record)
 
-    def get(self, key: str) -> Played | None:
+    def get(self, key: str) -> P | None:
         return self._results.get(key)
 
-    def add(self, key: str, played: Played) -> None:
+    def add(self, key: str, played: P) -> None:
         with self._lock:
             self._results[key] = played
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,8 +86,8 @@ def build_digest() -> str:
     return hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()[:16]
 
 
-def default_path() -> Path:
-    """Return the path in the folder of ``tests/run.sh``."""
+def default_path(judge: str = "retention") -> Path:
+    """Return the path in the folder of ``tests/run.sh``, in the folder of this judge."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = os.environ.get("KVOXIDE_CACHE") or Path(home) / "kvoxide"
-    return Path(cache) / "retention" / f"sessions-{kvoxide.__version__}.jsonl"
+    return Path(cache) / judge / f"sessions-{kvoxide.__version__}.jsonl"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from kvoxide._core import Serving, Simulation, SimulationResult, StepTime, Trace
+from kvoxide._core import HostMemory, Serving, Simulation, SimulationResult, StepTime, Trace
 from kvoxide.lab.replay.input import (
     DEFAULT_POLICY,
     EVERY_TAIL,
@@ -26,13 +26,31 @@ MAX_BATCHED_TOKENS: Final = 8192
 STEP_TIME: Final = {"base": 0.012, "prefill": 27e-6, "context": 34e-9, "running": 10e-6}
 
 
-@dataclass
-class PlayedTraffic:
-    """Generated traffic, whose trace is built when the first run needs it. Earlier results are
-    reused: of ``adaptive`` for the same build of the core, and of other policies for every build,
-    because no change may change them."""
+class BuiltOnce:
+    """Traffic whose trace is built when the first run needs it."""
 
-    known: KnownResults
+    recorded: Recorded
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The tokens of each request."""
+        return self.recorded.request_lengths()
+
+    @cached_property
+    def digest(self) -> str:
+        return self.recorded.digest
+
+    @cached_property
+    def trace(self) -> Trace:
+        return self.recorded.trace()
+
+
+@dataclass
+class PlayedTraffic(BuiltOnce):
+    """Generated traffic and its results. Earlier results are reused: of ``adaptive`` for the same
+    build of the core, and of other policies for every build, because no change may change them."""
+
+    known: KnownResults[Played]
     recorded: Recorded
 
     @cached_property
@@ -46,24 +64,12 @@ class PlayedTraffic:
     @cached_property
     def longest(self) -> int:
         """The tokens of the longest request."""
-        return max(self._lengths)
-
-    @cached_property
-    def _lengths(self) -> list[int]:
-        return self.recorded.request_lengths()
-
-    @cached_property
-    def _digest(self) -> str:
-        return self.recorded.digest
-
-    @cached_property
-    def trace(self) -> Trace:
-        return self.recorded.trace()
+        return max(self.lengths)
 
     def unlimited(self, groups: Groups, loop: Loop = Loop.CLOSED) -> Played:
         """Return the result with every tail kept, in a pool that holds every block of every
         request."""
-        return self.run(groups, EVERY_TAIL, unlimited_blocks(groups, self._lengths), loop)
+        return self.run(groups, EVERY_TAIL, unlimited_blocks(groups, self.lengths), loop)
 
     def run(self, groups: Groups, policy: str, blocks: int, loop: Loop = Loop.CLOSED) -> Played:
         """Return the result of a run, with the bound for the default policy. Only
@@ -76,7 +82,7 @@ class PlayedTraffic:
     def _run(self, groups: Groups, policy: str, blocks: int, loop: Loop) -> Played:
         settings = [CONCURRENCY, MAX_BATCHED_TOKENS, *STEP_TIME.values(), loop.value]
         build = [build_digest()] if policy == ADAPTIVE else []
-        key = " ".join(map(str, [self._digest, groups.text, policy, blocks, *settings, *build]))
+        key = " ".join(map(str, [self.digest, groups.text, policy, blocks, *settings, *build]))
         played = self.known.get(key)
         if played is None:
             has_bound = policy == DEFAULT_POLICY
@@ -100,6 +106,8 @@ def play(
     *,
     loop: Loop = Loop.CLOSED,
     bound: bool = False,
+    speed: float = 1.0,
+    host_memory: HostMemory | None = None,
 ) -> SimulationResult:
     """Play a trace in the way of every cell."""
     named = _policy(policy, groups)
@@ -113,8 +121,9 @@ def play(
         max_batched_tokens=MAX_BATCHED_TOKENS,
         bound=bound,
         serving=Serving(
-            step_time=StepTime(**STEP_TIME), speed=1.0, closed_loop=loop is Loop.CLOSED
+            step_time=StepTime(**STEP_TIME), speed=speed, closed_loop=loop is Loop.CLOSED
         ),
+        host_memory=host_memory,
     ).run()
 
 

@@ -13,7 +13,7 @@ from tests.proof.retention import playing
 from tests.proof.retention.cells import PRESETS, SHARES, Half, Loop, Traffics, chosen
 from tests.proof.retention.fleet import Row, part_of_the_way, table
 from tests.proof.retention.judge import Cell, Judge
-from tests.proof.retention.known import KnownResults
+from tests.proof.retention.known import KnownResults, Played
 from tests.proof.retention.playing import ADAPTIVE, WITH_ENDS, PlayedTraffic
 from tests.proof.retention.pools import chosen_pools, first_place, sizes_of
 from tests.proof.retention.sweep import falls, sweep_lines
@@ -59,13 +59,13 @@ def small(generator: Any) -> Traffics:
 
 
 def judged(folder: Path, preset: str, traffic: Traffics, **settings: Any) -> list[Cell]:
-    known = KnownResults(folder / "known.jsonl")
+    known = KnownResults(folder / "known.jsonl", Played)
     return list(Judge(known, [preset], **settings).cells([traffic], jobs=1))
 
 
 def played(folder: Path, traffic: Traffics) -> PlayedTraffic:
     recorded = traffic.workload.recorded(traffic.seed)
-    return PlayedTraffic(KnownResults(folder / "known.jsonl"), recorded)
+    return PlayedTraffic(KnownResults(folder / "known.jsonl", Played), recorded)
 
 
 def records(workload: Workload | TraceFile, seed: int) -> list[dict[str, Any]]:
