@@ -14,12 +14,13 @@
 #                  run, and models with recurrent states
 #     soak         millions of requests: does the process grow?
 #     retention    adaptive and the other policies on served traffic: the cells in which it loses
+#     tiers        policies of GPU and CPU memory together: the cells in which each loses
 #     mutations    errors that are planted in the core: does a test fail?
 #     fuzzing      FUZZ_SECONDS of each fuzz target
 #
 # The random traffic begins at SEED, by default at a seed that was never used before.
 
-parts=(decisions recorded sameness scheduler recordings connector conformance releases engines soak retention mutations fuzzing)
+parts=(decisions recorded sameness scheduler recordings connector conformance releases engines soak retention tiers mutations fuzzing)
 CASES=${CASES:-20000}
 CALLS=${CALLS:-5000000}
 STEPS=${STEPS:-1000000}
@@ -129,6 +130,10 @@ soak_of() { # manager|engine
 
 long_retention() {
     "$venv/bin/python" -m tests.proof.retention --half all --jobs "$(processes)"
+}
+
+long_tiers() {
+    "$venv/bin/python" -m tests.proof.tiers --half all --clock --jobs "$(processes)"
 }
 
 long_mutations() {

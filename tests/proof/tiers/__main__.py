@@ -19,7 +19,15 @@ from .judge import Cell, Judge
 from .playing import PlayedTiers
 from .sizes import SIZES, sizes
 from .variants import ADAPTIVE_ARC, ADAPTIVE_LRU, BOTH_ADAPTIVE, VARIANTS, WRITE_THROUGH, Variant
-from .verdict import best_lines, clock_lines, judged_lines, lost_lines, mean_lines, transfer_lines
+from .verdict import (
+    best_lines,
+    clock_lines,
+    comparison_lines,
+    judged_lines,
+    lost_lines,
+    mean_lines,
+    transfer_lines,
+)
 from .workloads import COPIES, all_workloads
 
 _PRESETS: Final = ("llama", "gpt-oss", "qwen3-next", "gemma-3", "deepseek-v4")
@@ -42,11 +50,13 @@ def main() -> int:
         sizes=arguments.sizes,
         copies=arguments.copies,
     )
+    before = _read(arguments.before) if arguments.before else None
     cells = list(judge.cells(traffics, arguments.jobs))
     if arguments.output:
         _write(arguments.output, cells)
     if cells:
-        for lines in _tables(cells, _NAMES[arguments.judged], has_clock=arguments.clock):
+        judged = _NAMES[arguments.judged]
+        for lines in _tables(cells, judged, before, has_clock=arguments.clock):
             print("\n".join(lines) + "\n")
     print(f"{len(cells)} cells in {time.monotonic() - started:.0f} s, build {build_digest()}")
     return 0 if cells else 1
@@ -59,11 +69,15 @@ def _is_known(variant: Variant) -> bool:
     return missing is None
 
 
-def _tables(cells: list[Cell], judged: Variant, *, has_clock: bool) -> Iterator[Iterator[str]]:
+def _tables(
+    cells: list[Cell], judged: Variant, before: list[Cell] | None, *, has_clock: bool
+) -> Iterator[Iterator[str]]:
     yield mean_lines(cells)
     if judged.name in cells[0].runs:
         yield judged_lines(cells, judged)
         yield lost_lines(cells, judged)
+        if before is not None:
+            yield comparison_lines(before, cells, judged)
     yield best_lines(cells)
     yield transfer_lines(cells)
     if has_clock:
@@ -89,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--clock", action="store_true", help="print times to the first token")
     add("--jobs", type=int, default=1, metavar="N", help="workloads at a time")
     add("--output", type=Path, metavar="FILE", help="write the cells as JSON")
+    before = "compare the judged variant with the cells of such a file"
+    add("--before", type=Path, metavar="FILE", help=before)
     known = "what was played before"
     add("--known", type=Path, default=default_path("tiers"), metavar="FILE", help=known)
     add("--forget", action="store_true", help="play all of it again")
@@ -100,6 +116,10 @@ def _parser() -> argparse.ArgumentParser:
 def _write(path: Path, cells: list[Cell]) -> None:
     record = {"kvoxide": kvoxide.__version__, "cells": [asdict(cell) for cell in cells]}
     path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _read(path: Path) -> list[Cell]:
+    return [Cell.of(record) for record in json.loads(path.read_text())["cells"]]
 
 
 if __name__ == "__main__":

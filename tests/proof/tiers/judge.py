@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from kvoxide.lab.replay.input import preset_groups
 
@@ -14,7 +15,7 @@ from .sizes import SIZES, Size
 from .variants import VARIANTS, Variant
 from .workloads import COPIES, on_one_server
 
-LEAST_BLOCKS = 2  # the null block and one block
+LEAST_BLOCKS: Final = 2  # the null block and one block
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Cell:
     size: str
     memory: Memory
     runs: dict[str, PlayedTiers]
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> "Cell":
+        """Return the cell that ``dataclasses.asdict`` gave."""
+        runs = {name: PlayedTiers(**run) for name, run in record["runs"].items()}
+        return cls(**record | {"memory": Memory(**record["memory"]), "runs": runs})
 
     def __str__(self) -> str:
         return f"{self.workload}, seed {self.seed}, {self.preset}, {self.size}"

@@ -1,6 +1,5 @@
 """Plays a cell of two tiers, and stores the results."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -122,7 +121,7 @@ class TieredTraffic(BuiltOnce):
         settings = (CONCURRENCY, MAX_BATCHED_TOKENS, *STEP_TIME.values(), TOKEN_BYTES)
         chunks = memory.chunks if variant.host or variant.joined else 0
         tiers = (memory.blocks, chunks, memory.speed)
-        build = ()
+        build: tuple[str, ...] = ()
         if variant.host == ADAPTIVE:
             build = (build_digest(),)
         elif variant.gpu == ADAPTIVE:
@@ -132,4 +131,4 @@ class TieredTraffic(BuiltOnce):
 
 def _block_size(groups: Groups) -> int:
     """Return the tokens of the largest block, for which a chunk has room."""
-    return math.ceil(max(spec.block_size for spec in groups.specs))
+    return max(spec.block_size for spec in groups.specs)

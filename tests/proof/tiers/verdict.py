@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
 
-from tests.proof.retention.verdict import LOSS, MAX_LINES
+from tests.proof.retention.verdict import CHANGE, LOSS, MAX_LINES
 
 from .judge import Cell
 from .playing import PlayedTiers
@@ -153,6 +153,35 @@ def lost_lines(cells: Sequence[Cell], judged: Variant) -> Iterator[str]:
         yield f"| {where} | {cell.memory.blocks:,} | {shares} | {points} |"
     if len(lost) > MAX_LINES:
         yield f"\n{len(lost) - MAX_LINES} more"
+
+
+def comparison_lines(
+    before: Sequence[Cell], after: Sequence[Cell], judged: Variant
+) -> Iterator[str]:
+    """Yield the changes of one variant in the cells that both have."""
+    earlier = {str(cell): cell for cell in before if judged.name in cell.runs}
+    pairs = [(earlier[str(cell)], cell) for cell in after if str(cell) in earlier]
+    yield f"{judged.name}: {len(pairs)} cells before and now"
+    if not pairs:
+        return
+    for name, some in zip(("before", "now"), zip(*pairs, strict=True), strict=True):
+        summary = Summary.of(some, judged)
+        mean = fmean(cell.share(judged) for cell in some)
+        yield f"{name}: {mean:.2f} %, {summary.num_lost} lost, worst {summary.worst:+.2f}"
+    changes = [(new.share(judged) - old.share(judged), old, new) for old, new in pairs]
+    better = sum(change > CHANGE for change, _, _ in changes)
+    worse = sum(change < -CHANGE for change, _, _ in changes)
+    yield f"better by more than {CHANGE}: {better}, worse: {worse}"
+    for name, part in _rows([new for _, new in pairs]):
+        names = {str(cell) for cell in part}
+        mean = fmean(change for change, _, new in changes if str(new) in names)
+        yield f"{name}: {mean:+.2f}"
+    for change, old, new in sorted(changes, key=lambda each: each[0]):
+        is_newly_lost = gain(new, judged) < -LOSS <= gain(old, judged)
+        if change < -CHANGE or is_newly_lost:
+            lost = ", newly lost" if is_newly_lost else ""
+            gains = f"gain {gain(old, judged):+.2f} to {gain(new, judged):+.2f}"
+            yield f"{change:+.2f} {new} ({gains}{lost})"
 
 
 Count = Callable[[PlayedTiers], float]
