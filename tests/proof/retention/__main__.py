@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import kvoxide
 from kvoxide.lab.replay.input import DEFAULT_POLICY
 
 from . import sweep
+from .arguments import names_of, numbers
 from .cells import NEIGHBOURS, PRESETS, SHARES, Half, Loop, Traffics, chosen
 from .judge import POLICIES, Cell, Judge
 from .known import KnownResults, Played, default_path
@@ -106,27 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def names_of(allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """Return a parser of some of the allowed names, separated by commas."""
-
-    def read(text: str) -> list[str]:
-        names = text.split(",")
-        for name in names:
-            if name not in allowed:
-                message = f"{name!r} is none of {', '.join(allowed)}"
-                raise argparse.ArgumentTypeError(message)
-        return names
-
-    return read
-
-
 def _policies(text: str) -> list[str]:
     """Return the named policies, vLLM's default and ``adaptive``."""
     return list(dict.fromkeys([DEFAULT_POLICY, *text.split(","), ADAPTIVE, WITH_ENDS]))
-
-
-def numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
 
 
 def _write(path: Path, cells: list[Cell]) -> None:

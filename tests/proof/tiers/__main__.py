@@ -11,7 +11,7 @@ from typing import Final
 
 import kvoxide
 
-from tests.proof.retention.__main__ import names_of, numbers
+from tests.proof.retention.arguments import count, names_of, numbers
 from tests.proof.retention.cells import PRESETS, Half, chosen
 from tests.proof.retention.known import KnownResults, build_digest, default_path
 
@@ -32,7 +32,7 @@ from .workloads import COPIES, all_workloads
 
 _PRESETS: Final = ("llama", "gpt-oss", "qwen3-next", "gemma-3", "deepseek-v4")
 _ALWAYS: Final = (WRITE_THROUGH, ADAPTIVE_LRU, ADAPTIVE_ARC)  # others are compared with these
-_NAMES: Final = {variant.name.replace(", ", "+"): variant for variant in VARIANTS}
+_NAMES: Final = {variant.name: variant for variant in VARIANTS}
 
 
 def main() -> int:
@@ -94,14 +94,14 @@ def _parser() -> argparse.ArgumentParser:
     size = "GPU pools in %% of the working set, and CPU memory in pools; by default 3:4,10:1"
     add("--sizes", type=sizes, default=list(SIZES), metavar="PERCENT:TIMES,...", help=size)
     copies = "how many times each workload is on the server; %(default)s by default"
-    add("--copies", type=int, default=COPIES, metavar="N", help=copies)
-    variants = "the variants, with + in place of a comma; all by default"
+    add("--copies", type=count, default=COPIES, metavar="N", help=copies)
     names = names_of(tuple(_NAMES))
+    variants = "all by default"
     add("--variants", type=names, default=list(_NAMES), metavar="NAME,...", help=variants)
     judged = "the variant that is compared with all others; %(default)s by default"
     add("--judged", choices=list(_NAMES), default=BOTH_ADAPTIVE.name, metavar="NAME", help=judged)
     add("--clock", action="store_true", help="print times to the first token")
-    add("--jobs", type=int, default=1, metavar="N", help="workloads at a time")
+    add("--jobs", type=count, default=1, metavar="N", help="workloads at a time")
     add("--output", type=Path, metavar="FILE", help="write the cells as JSON")
     before = "compare the judged variant with the cells of such a file"
     add("--before", type=Path, metavar="FILE", help=before)

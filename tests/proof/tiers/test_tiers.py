@@ -13,6 +13,7 @@ import pytest
 from kvoxide._core import HostMemory
 from kvoxide.lab.replay.input import preset_groups
 
+from tests.proof.retention.arguments import count
 from tests.proof.retention.cells import HELD_BACK_SEED, Half, Traffics, chosen
 from tests.proof.retention.known import KnownResults, build_digest
 from tests.proof.retention.traffic import TOKENS_PER_ID, Traffic
@@ -170,7 +171,7 @@ def test_another_build_plays_only_adaptive_again(
     assert judged(tmp_path, "llama") == first
     assert not again
     assert judged(tmp_path, "llama", gpu_build="another") == first
-    assert again == ["adaptive alone", "adaptive/lru", "adaptive/arc", "adaptive, one pool"]
+    assert again == ["adaptive alone", "adaptive/lru", "adaptive/arc", "adaptive one pool"]
 
 
 def test_a_planted_loss_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +208,16 @@ def test_sizes_are_read_and_bad_sizes_are_refused() -> None:
 
 def test_a_bad_size_on_the_command_line_is_refused_in_words() -> None:
     command = [sys.executable, "-m", "tests.proof.tiers", "--sizes", "3"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 2
-    assert "'3' is no size; write the pool in % of the working set" in run.stderr
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "'3' is no size; write the pool in % of the working set" in refused.stderr
+
+
+def test_fewer_than_one_copy_is_refused() -> None:
+    assert count("2") == 2
+    for text in ("0", "-1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is too small; give 1 or more"):
+            count(text)
 
 
 def test_names_of_variants_differ() -> None:
@@ -330,6 +338,6 @@ def cell(share: float) -> Cell:
         "vllm/lru": run(50.0),
         "adaptive/lru": run(share, stored_chunks=2000, loaded_chunks=100),
         "adaptive/arc": run(55.0),
-        "adaptive, one pool": run(90.0),
+        "adaptive one pool": run(90.0),
     }
     return Cell("chat", "chats", 1, "tuning", "llama", "3 % / 4x", Memory(100, 400, 1.0), runs)

@@ -25,13 +25,12 @@ class Variant:
     @property
     def name(self) -> str:
         if self.joined:
-            return f"{self.gpu}, one pool"
+            return f"{self.gpu} one pool"
         if self.host is None:
             return f"{self.gpu} alone"
-        options = [", threshold 2"] * (self.store_threshold == 2) + [", answers"] * (
-            not self.prompt_only
-        )
-        return f"{self.gpu}/{self.host}{''.join(options)}"
+        threshold = f" threshold {self.store_threshold}" if self.store_threshold else ""
+        answers = "" if self.prompt_only else " answers"
+        return f"{self.gpu}/{self.host}{threshold}{answers}"
 
     @property
     def is_rival(self) -> bool:

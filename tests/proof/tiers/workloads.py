@@ -1,30 +1,13 @@
 """The judge's traffic: the generators of the judge of retention and three more, each several times
 on one server.
 
-The cells of the first simulation had other names. The same kinds of traffic are, by workload:
-
-- ``chat``: ``s1``, chats whose answers come back
-- ``tool-agents``: ``s2``, agents with long prompts of tools
-- ``scan-beside-hot-set``: ``s6``, a scan in rounds and a hot set
-- ``phases``: ``s7``, a scan, chats, and another scan
-- ``drifting-tenants``: ``s9``, tenants whose popularity changes
-- ``rollouts``: ``s11``, groups of equal prompts with calls
-- ``bounded-chat``: ``role``, chats with characters
-- ``few-shot``: ``few``
-- ``retrieval``: ``rag``
-- ``regenerated-chat``: ``abort``, answers that are cut off and asked for again
-- ``agents-with-subagents``: ``sub``
-- ``coding-agents`` and ``compressing-agents``: ``swe`` and ``agho``, agents on software tasks
-- ``long-documents``: ``synth``, Mooncake's synthetic trace
-- ``graded-answers``: ``judge``, a model that grades answers; new here
-- ``one-shot``: ``one``, requests without a follow-up; new here
-- ``long-conversations``: ``resol``, Mooncake's conversation; new here
+``docs/lab/tiers.md`` lists the workload for each cell of the first simulation.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from tests.proof.retention import workloads as retention
 from tests.proof.retention.cells import Traffics
@@ -48,18 +31,18 @@ def on_one_server(traffic: Traffics, copies: int) -> Recorded:
     """Return several copies of the traffic at the same time, which have no token in common. No
     request says where a session ends."""
     seeds = [traffic.seed + _SEEDS_APART * copy for copy in range(copies)]
-    records: list[dict[str, object]] = []
+    records: list[dict[str, Any]] = []
     next_id = 0
     for copy, seed in enumerate(seeds):
         recorded = traffic.workload.recorded(seed).without_session_ends()
         own = list(_records(recorded, copy, next_id))
-        next_id = 1 + max(_last_id(record) for record in own)
+        next_id = 1 + max(max(each["hash_ids"] + each["output_hash_ids"]) for each in own)
         records += own
-    records.sort(key=lambda record: record["timestamp"])  # type: ignore[arg-type, return-value]
+    records.sort(key=lambda record: record["timestamp"])
     return Recorded(tuple(json.dumps(record).encode() for record in records))
 
 
-def _records(recorded: Recorded, copy: int, first_id: int) -> Iterator[dict[str, object]]:
+def _records(recorded: Recorded, copy: int, first_id: int) -> Iterator[dict[str, Any]]:
     """Yield the requests of a copy, with ids from ``first_id`` on and names of their own."""
     for line in recorded.lines:
         record = json.loads(line)
@@ -71,11 +54,6 @@ def _records(recorded: Recorded, copy: int, first_id: int) -> Iterator[dict[str,
         if "wait_for" in record:
             record["wait_for"] = [f"{copy}:{each}" for each in record["wait_for"]]
         yield record
-
-
-def _last_id(record: dict[str, object]) -> int:
-    ids: list[int] = [*record["hash_ids"], *record["output_hash_ids"]]  # type: ignore[misc]
-    return max(ids)
 
 
 def graded_answers(traffic: Traffic) -> None:
