@@ -23,6 +23,9 @@ pub struct BlockPool {
     pub(crate) answers: Option<Box<AnswerBlocks>>,
     null_references: Option<i32>,
     withheld: usize,
+    num_allocated: u64,
+    /// The keys that were evicted, if they are recorded.
+    evicted_keys: Option<Vec<CacheKey>>,
     pub(crate) by_hand: ByHand,
 }
 
@@ -54,6 +57,8 @@ impl BlockPool {
             answers: None,
             null_references: None,
             withheld: 0,
+            num_allocated: 0,
+            evicted_keys: None,
             by_hand: ByHand::default(),
         })
     }
@@ -109,6 +114,16 @@ impl BlockPool {
         }
     }
 
+    /// Starts to record the keys of blocks that are allocated.
+    pub(crate) fn record_evicted_keys(&mut self) {
+        self.evicted_keys.get_or_insert_default();
+    }
+
+    /// Returns the keys that allocated blocks had since the last call, if they are recorded.
+    pub(crate) fn take_evicted_keys(&mut self) -> Vec<CacheKey> {
+        self.evicted_keys.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Returns the number of blocks, including the null block.
     pub fn num_blocks(&self) -> usize {
         self.blocks.len()
@@ -150,6 +165,11 @@ impl BlockPool {
     /// It is negative after a hit on blocks while all were withheld.
     pub fn num_free_blocks(&self) -> isize {
         self.eviction.num_free() as isize - self.withheld as isize
+    }
+
+    /// Returns how many blocks were allocated since the pool was created.
+    pub fn num_allocated(&self) -> u64 {
+        self.num_allocated
     }
 
     /// Withholds all but `n` free blocks until the next call. Fails if fewer are free.
@@ -236,11 +256,15 @@ impl BlockPool {
     /// `n` blocks are free.
     pub fn allocate(&mut self, n: usize, out: &mut Vec<BlockId>) {
         let first = out.len();
+        self.num_allocated += n as u64;
         let Self { blocks, eviction, index, .. } = self;
         eviction.evict(blocks, n, &|blocks, key| index.find(blocks, key), out);
         self.note(|| Observation::Taking(n));
         for batch in out[first..].chunks(PrefixIndex::BATCH) {
             batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
+            if let Some(evicted) = &mut self.evicted_keys {
+                evicted.extend(batch.iter().filter_map(|&block| self.blocks.key(block)));
+            }
             self.index.evict(&mut self.blocks, batch);
         }
     }
@@ -461,6 +485,6 @@ impl BlockPool {
 
     /// Returns the free blocks in the order of allocation, as if no tail got a second chance.
     pub fn eviction_order(&self) -> Vec<BlockId> {
-        self.eviction.order(&self.blocks)
+        self.eviction.order(&self.blocks).collect()
     }
 }

@@ -11,6 +11,8 @@
 
 mod statistics;
 
+mod leaving;
+
 mod block_pool;
 mod observation;
 
@@ -42,5 +44,6 @@ pub use eviction::request_retention::{RequestRetention, SessionId};
 pub use eviction::{EvictionHints, WithoutTail};
 pub use index::{AliasKeys, PrefixIndex, RemovalLog, ReuseGaps};
 pub(crate) use index::{LogPosition, PrefixCursor, TriePath};
+pub use leaving::LeavingBlock;
 pub use observation::Observation;
 pub(crate) use statistics::PoolStatistics;

@@ -312,13 +312,13 @@ impl Eviction {
 
     /// Returns the free blocks in the order in which they would be allocated if no tail got a second
     /// chance.
-    pub(crate) fn order(&self, blocks: &Blocks) -> Vec<BlockId> {
+    pub(crate) fn order<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
         let queue = self.queue();
-        let ranked = match self {
-            Self::Queue(_) => Vec::new(),
-            Self::Adaptive(adaptive) => adaptive.eviction_order(blocks),
-            Self::Ordered(ordered) => ordered.policy.order(blocks),
-        };
-        queue.free.iter(blocks).chain(ranked).chain(queue.pinned.iter(blocks)).collect()
+        let adaptive = self.adaptive().into_iter();
+        let ranked = adaptive.flat_map(|adaptive| adaptive.eviction_order(blocks));
+        let of_policy = self.ordered().into_iter();
+        let of_policy = of_policy.flat_map(|ordered| ordered.policy.order(blocks));
+        let free = queue.free.iter(blocks).chain(ranked).chain(of_policy);
+        free.chain(queue.pinned.iter(blocks))
     }
 }

@@ -81,13 +81,14 @@ impl RankedLists {
     }
 
     /// Returns all blocks in the order of eviction.
-    pub(super) fn in_order(&self, blocks: &Blocks) -> Vec<BlockId> {
-        let (mut ranks, mut order) = (self.ranks.clone(), Vec::new());
-        while let Some(list) = ranks.first() {
-            order.extend(blocks.ring(self.sentinel(list)));
+    pub(super) fn in_order<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockId> + 'a {
+        let mut ranks = self.ranks.clone();
+        let lists = std::iter::from_fn(move || {
+            let list = ranks.first()?;
             ranks.empty_first();
-        }
-        order
+            Some(list)
+        });
+        lists.flat_map(|list| blocks.ring(self.sentinel(list)))
     }
 
     /// Returns all blocks, list by list.

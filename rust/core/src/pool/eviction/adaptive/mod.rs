@@ -269,13 +269,14 @@ impl Adaptive {
 
     /// Returns the free cached blocks in the order in which they would be evicted if no tail got a
     /// second chance.
-    pub(crate) fn eviction_order(&self, blocks: &Blocks) -> Vec<BlockId> {
-        let by_priority: Vec<_> = self.priority_lists.iter(blocks).collect();
-        let num_low = by_priority.len() - self.priority_lists.num_high();
-        let (low, high) = by_priority.split_at(num_low);
-        let mut order = [low, &self.lists.in_order(blocks), high].concat();
-        order.extend(self.protected.iter(blocks));
-        order
+    pub(crate) fn eviction_order<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = BlockId> + 'a {
+        let by_priority = || self.priority_lists.iter(blocks);
+        let num_low = self.priority_lists.len() - self.priority_lists.num_high();
+        let ranked = by_priority().take(num_low).chain(self.lists.in_order(blocks));
+        ranked.chain(by_priority().skip(num_low)).chain(self.protected.iter(blocks))
     }
 
     /// Returns the free cached blocks, in no particular order.
