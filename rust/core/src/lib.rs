@@ -20,6 +20,9 @@
 //! ```
 
 mod check;
+
+pub mod joint;
+
 pub mod manager;
 
 pub mod outcomes;

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
             for layout in LAYOUTS {
                 OPERATIONS.iter().for_each(|(name, _)| println!("{layout} {name}"));
             }
-            for (policy, _) in HostPolicy::ALL {
+            for (policy, _) in HostPolicy::OF_VLLM {
                 host::OPERATIONS.iter().for_each(|(name, _)| println!("host-{policy} {name}"));
             }
             ExitCode::SUCCESS

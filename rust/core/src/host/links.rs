@@ -32,6 +32,11 @@ impl Links {
         self.0[place as usize][1]
     }
 
+    /// Returns the place before a place that is in an order.
+    pub(super) fn before(&self, place: u32) -> u32 {
+        self.0[place as usize][0]
+    }
+
     /// Makes room for a place.
     fn reach(&mut self, place: u32) {
         if place as usize >= self.0.len() {
@@ -43,6 +48,10 @@ impl Links {
 impl Order {
     pub(super) fn first(&self) -> u32 {
         self.first
+    }
+
+    pub(super) fn last(&self) -> u32 {
+        self.last
     }
 
     pub(super) fn len(&self) -> usize {

@@ -19,6 +19,7 @@
 
 mod search;
 
+mod leaving;
 mod lookup;
 mod store;
 mod tier;
@@ -39,6 +40,7 @@ mod links;
 pub use chunks::{ChunkId, MAX_CHUNKS, Transfers};
 pub use event::{HostEvent, HostEventKind};
 pub use key::{Position, PositionedKey};
+pub use leaving::LeavingStores;
 pub use lookup::PrefixMemo;
 pub use policy::{HostPolicy, LruRank};
 pub use release::VllmVersion;

@@ -289,6 +289,12 @@ impl HostTier {
         self.policy.arc_lists(&self.chunks)
     }
 
+    /// Returns the keys whose blocks the pool has too, and the others, each with the last used one
+    /// last, under `adaptive`.
+    pub fn adaptive_lists(&self) -> Option<[Vec<CacheKey>; 2]> {
+        self.policy.adaptive_lists(&self.chunks)
+    }
+
     /// Returns the keys whose offers are counted with their counts, the oldest first.
     pub fn tracked_offers(&self) -> Vec<(CacheKey, u32)> {
         self.tracker.iter().flat_map(StoreTracker::iter).collect()

@@ -5,6 +5,7 @@
 mod adaptive;
 mod adaptive_world;
 mod host;
+mod leaving;
 mod pool;
 mod request_world;
 mod value_world;

@@ -1,5 +1,6 @@
 //! The order in which chunks are evicted.
 
+mod adaptive;
 mod arc;
 mod lru;
 
@@ -10,6 +11,7 @@ use super::key::Position;
 use super::release::VllmVersion;
 use super::request::{HostRequest, Seen};
 use crate::block::CacheKey;
+use adaptive::Adaptive;
 use arc::Arc;
 use lru::Lru;
 pub use lru::LruRank;
@@ -22,11 +24,17 @@ pub enum HostPolicy {
     /// Adaptive replacement: chunks used once and chunks used again share the tier as ghosts of
     /// evicted ones advise.
     Arc,
+    /// Chunks whose blocks the pool has too go first. vLLM does not have this policy. See
+    /// [`crate::joint`].
+    Adaptive,
 }
 
 impl HostPolicy {
-    /// All policies with vLLM's names.
-    pub const ALL: [(&'static str, Self); 2] = [("lru", Self::Lru), ("arc", Self::Arc)];
+    /// All policies with their names.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("lru", Self::Lru), ("arc", Self::Arc), ("adaptive", Self::Adaptive)];
+    /// The policies that vLLM has, with its names.
+    pub const OF_VLLM: [(&'static str, Self); 2] = [Self::ALL[0], Self::ALL[1]];
 
     /// Returns the policy of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -39,6 +47,7 @@ impl HostPolicy {
 pub(super) enum PolicyState {
     Lru(Lru),
     Arc(Arc),
+    Adaptive(Adaptive),
 }
 
 impl PolicyState {
@@ -46,6 +55,7 @@ impl PolicyState {
         match policy {
             HostPolicy::Lru => Self::Lru(Lru::new(release, capacity)),
             HostPolicy::Arc => Self::Arc(Arc::new(capacity)),
+            HostPolicy::Adaptive => Self::Adaptive(Adaptive::new(capacity)),
         }
     }
 
@@ -78,6 +88,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.on_insert(chunks, request, chunk, position),
             Self::Arc(arc) => arc.on_insert(&chunks.key(chunk), chunk),
+            Self::Adaptive(adaptive) => adaptive.on_insert(chunk),
         }
     }
 
@@ -86,6 +97,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.on_remove(chunk),
             Self::Arc(arc) => arc.on_remove(chunk),
+            Self::Adaptive(adaptive) => adaptive.on_remove(chunk),
         }
     }
 
@@ -97,8 +109,19 @@ impl PolicyState {
 
     /// Loads of ready chunks ended.
     pub(super) fn on_released(&mut self, chunks: &Chunks, released: &[ChunkId]) {
-        if let Self::Lru(lru) = self {
-            lru.on_released(chunks, released);
+        match self {
+            Self::Lru(lru) => lru.on_released(chunks, released),
+            Self::Arc(_) => {}
+            Self::Adaptive(adaptive) => {
+                released.iter().for_each(|&chunk| adaptive.set_copy(chunk, true));
+            }
+        }
+    }
+
+    /// Notes whether the pool has the block of a chunk and will keep it, under `adaptive`.
+    pub(super) fn set_copy(&mut self, chunk: ChunkId, is_copy: bool) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.set_copy(chunk, is_copy);
         }
     }
 
@@ -106,6 +129,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.touch(chunks, keys.iter().rev().copied()),
             Self::Arc(arc) => arc.touch(chunks, keys),
+            Self::Adaptive(_) => {}
         }
     }
 
@@ -118,14 +142,21 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.touch(chunks, keys.map(Seen::key)),
             Self::Arc(arc) => arc.on_request_finished(chunks, keys),
+            Self::Adaptive(_) => {}
         }
     }
 
     /// Evicts `n` chunks that are not offered. There must be as many.
-    pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
+    pub(super) fn evict(
+        &mut self,
+        chunks: &mut Chunks,
+        n: usize,
+        is_in_pool: impl Fn(&CacheKey) -> bool,
+    ) -> Vec<CacheKey> {
         match self {
             Self::Lru(lru) => lru.evict(chunks, n),
             Self::Arc(arc) => arc.evict(chunks, n),
+            Self::Adaptive(adaptive) => adaptive.evict(chunks, n, is_in_pool),
         }
     }
 
@@ -133,6 +164,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.clear(),
             Self::Arc(arc) => arc.clear(),
+            Self::Adaptive(adaptive) => adaptive.clear(),
         }
     }
 
@@ -140,7 +172,7 @@ impl PolicyState {
     pub(super) fn lru_order(&self, chunks: &Chunks) -> Option<Vec<CacheKey>> {
         match self {
             Self::Lru(lru) => Some(lru.order(chunks)),
-            Self::Arc(_) => None,
+            Self::Arc(_) | Self::Adaptive(_) => None,
         }
     }
 
@@ -148,15 +180,24 @@ impl PolicyState {
     pub(super) fn lru_ranks(&self, chunks: &Chunks) -> Option<(Vec<(CacheKey, LruRank)>, u64)> {
         match self {
             Self::Lru(lru) => Some(lru.ranks(chunks)),
-            Self::Arc(_) => None,
+            Self::Arc(_) | Self::Adaptive(_) => None,
         }
     }
 
     /// Returns T1, T2, B1 and B2, the oldest first, and the target of T1, under ARC.
     pub(super) fn arc_lists(&self, chunks: &Chunks) -> Option<([Vec<CacheKey>; 4], f64)> {
         match self {
-            Self::Lru(_) => None,
+            Self::Lru(_) | Self::Adaptive(_) => None,
             Self::Arc(arc) => Some(arc.lists(chunks)),
+        }
+    }
+
+    /// Returns the keys whose blocks the pool has too, and the others, each with the last used one
+    /// last, under `adaptive`.
+    pub(super) fn adaptive_lists(&self, chunks: &Chunks) -> Option<[Vec<CacheKey>; 2]> {
+        match self {
+            Self::Lru(_) | Self::Arc(_) => None,
+            Self::Adaptive(adaptive) => Some(adaptive.lists(chunks)),
         }
     }
 }

@@ -263,6 +263,7 @@ impl World {
             HostPolicy::Arc => {
                 assert_eq!(engine.arc_lists(), Some((model.lists.clone(), model.target)));
             }
+            HostPolicy::Adaptive => unreachable!("it has a model of its own"),
         }
         let num_pending = model.chunks.values().filter(|chunk| chunk.1 < 0).count();
         let num_evictable = model.chunks.values().filter(|chunk| chunk.1 == 0).count();

@@ -1,0 +1,102 @@
+//! `adaptive`: a chunk whose block the pool has too is evicted first, the one used last before the
+//! others. Of the other chunks, the one whose block left the pool the longest time ago goes first.
+
+use super::reservation::reserved_list;
+use crate::block::CacheKey;
+use crate::host::chunks::{ChunkId, Chunks};
+use crate::host::links::{Links, NONE, Order};
+
+/// The chunks with a key, in the order of eviction.
+#[derive(Debug, Default)]
+pub(crate) struct Adaptive {
+    /// The chunks whose blocks the pool has too, the last used one last.
+    copies: Order,
+    /// The other chunks, in the order in which their blocks left the pool.
+    others: Order,
+    links: Links,
+    /// Whether each chunk is one of the copies.
+    is_copy: Vec<bool>,
+}
+
+impl Adaptive {
+    pub(super) fn new(capacity: usize) -> Self {
+        let (links, is_copy) = (Links::new(reserved_list(capacity)), reserved_list(capacity));
+        Self { links, is_copy, ..Self::default() }
+    }
+
+    pub(super) fn on_insert(&mut self, chunk: ChunkId) {
+        if chunk as usize >= self.is_copy.len() {
+            self.is_copy.resize(chunk as usize + 1, false);
+        }
+        self.is_copy[chunk as usize] = false;
+        self.others.push(&mut self.links, chunk);
+    }
+
+    pub(super) fn on_remove(&mut self, chunk: ChunkId) {
+        match self.is_copy[chunk as usize] {
+            true => self.copies.remove(&mut self.links, chunk),
+            false => self.others.remove(&mut self.links, chunk),
+        }
+    }
+
+    /// Notes whether the pool has the block of a chunk, and will keep it.
+    pub(super) fn set_copy(&mut self, chunk: ChunkId, is_copy: bool) {
+        self.on_remove(chunk);
+        self.is_copy[chunk as usize] = is_copy;
+        match is_copy {
+            true => self.copies.push(&mut self.links, chunk),
+            false => self.others.push(&mut self.links, chunk),
+        }
+    }
+
+    /// Evicts up to `n` chunks that are not offered. A copy whose block is not in the pool any more
+    /// joins the others.
+    pub(super) fn evict(
+        &mut self,
+        chunks: &mut Chunks,
+        n: usize,
+        is_in_pool: impl Fn(&CacheKey) -> bool,
+    ) -> Vec<CacheKey> {
+        let mut evicted = Vec::with_capacity(n);
+        let mut next = self.copies.last();
+        while evicted.len() < n && next != NONE {
+            let chunk = next;
+            next = self.links.before(chunk);
+            if !is_in_pool(&chunks.key(chunk)) {
+                self.set_copy(chunk, false);
+            } else if is_victim(chunks, chunk) {
+                evicted.push(self.evict_one(chunks, chunk));
+            }
+        }
+        let mut next = self.others.first();
+        while evicted.len() < n && next != NONE {
+            let chunk = next;
+            next = self.links.next(chunk);
+            if is_victim(chunks, chunk) {
+                evicted.push(self.evict_one(chunks, chunk));
+            }
+        }
+        evicted
+    }
+
+    fn evict_one(&mut self, chunks: &mut Chunks, chunk: ChunkId) -> CacheKey {
+        let key = chunks.key(chunk);
+        self.on_remove(chunk);
+        chunks.remove(chunk);
+        key
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.is_copy.capacity());
+    }
+
+    /// Returns the keys of copies and of the others, each with the last used one last.
+    pub(super) fn lists(&self, chunks: &Chunks) -> [Vec<CacheKey>; 2] {
+        [&self.copies, &self.others]
+            .map(|order| order.iter(&self.links).map(|chunk| chunks.key(chunk)).collect())
+    }
+}
+
+fn is_victim(chunks: &Chunks, chunk: ChunkId) -> bool {
+    chunks.is_evictable(chunk) && !chunks.is_offered(chunk)
+}

@@ -1,0 +1,221 @@
+//! Decides what CPU memory keeps, if it decides together with the pool: [`JointPool`] simulates one
+//! pool of the size of both, which sees the same requests. CPU memory keeps the blocks that this
+//! pool has and the real one has not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::block::CacheKey;
+use crate::error::Result;
+use crate::manager::{AllocateArgs, Manager, ManagerConfig};
+use crate::pool::RequestRetention;
+use crate::request::{RequestId, RequestView};
+
+/// A simulated pool of the size of GPU and CPU memory together.
+#[derive(Debug)]
+pub struct JointPool {
+    manager: Manager,
+    /// The number of tokens of each request that have slots; `None` if the pool had no room.
+    ends: HashMap<RequestId, Option<usize>>,
+}
+
+impl JointPool {
+    /// Creates the pool for a manager with this configuration and CPU memory of `num_chunks` chunks.
+    pub fn new(config: &ManagerConfig, num_chunks: usize) -> Result<Self> {
+        let mut manager = Manager::new(ManagerConfig {
+            num_blocks: config.num_blocks.saturating_add(num_chunks),
+            enable_events: false,
+            observe: false,
+            watermark: 0.0,
+            ..config.clone()
+        })?;
+        manager.pool_mut().record_evicted_keys();
+        Ok(Self { manager, ends: HashMap::new() })
+    }
+
+    /// Returns whether the pool has a key.
+    pub fn has(&self, key: &CacheKey) -> bool {
+        self.manager.pool().find(key).is_some()
+    }
+
+    /// Sets the time in milliseconds that ends of priorities are compared with.
+    pub fn set_now(&mut self, milliseconds: u64) {
+        self.manager.set_now(milliseconds);
+    }
+
+    /// Starts a step.
+    pub fn step_starts(&mut self) {
+        self.manager.new_step_starts();
+    }
+
+    /// Notes that a request has slots for its first `end` tokens in the real pool. Its first call
+    /// looks up what this pool has of the request.
+    pub fn reach(
+        &mut self,
+        request: &RequestView<'_>,
+        end: usize,
+        retention: Option<&Arc<RequestRetention>>,
+    ) -> Result<()> {
+        match self.ends.get(&request.id).copied() {
+            Some(None) => Ok(()),
+            Some(Some(start)) if start >= end => Ok(()),
+            Some(Some(start)) => self.grow(request, start, end, retention),
+            None => self.admit(request, end, retention),
+        }
+    }
+
+    fn admit(
+        &mut self,
+        request: &RequestView<'_>,
+        end: usize,
+        retention: Option<&Arc<RequestRetention>>,
+    ) -> Result<()> {
+        let max_length = request.num_tokens.saturating_sub(1);
+        let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;
+        let view = RequestView {
+            num_computed_tokens: 0,
+            shared_prefix_boundary: hit.shared_prefix_boundary,
+            is_waiting: true,
+            ..*request
+        };
+        let args = AllocateArgs {
+            num_new_tokens: end.saturating_sub(hit.length),
+            num_new_computed_tokens: hit.length,
+            new_computed_blocks: if hit.length > 0 { &hit.blocks } else { &[] },
+            ..AllocateArgs::default()
+        };
+        self.allocate(&view, &args, end.max(hit.length), retention)
+    }
+
+    fn grow(
+        &mut self,
+        request: &RequestView<'_>,
+        start: usize,
+        end: usize,
+        retention: Option<&Arc<RequestRetention>>,
+    ) -> Result<()> {
+        let view = RequestView { num_computed_tokens: start, is_waiting: false, ..*request };
+        let args = AllocateArgs { num_new_tokens: end - start, ..AllocateArgs::default() };
+        self.allocate(&view, &args, end, retention)
+    }
+
+    fn allocate(
+        &mut self,
+        view: &RequestView<'_>,
+        args: &AllocateArgs<'_>,
+        end: usize,
+        retention: Option<&Arc<RequestRetention>>,
+    ) -> Result<()> {
+        let allocate = |manager: &mut Manager| manager.allocate_slots(view, args);
+        let fits = self.manager.with_retention(retention, allocate)?.is_some();
+        if !fits {
+            self.release(view.id, None);
+        }
+        self.ends.insert(view.id, fits.then_some(end));
+        self.run_copies()
+    }
+
+    /// Ends a request, or preempts it.
+    pub fn free(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
+        if self.ends.remove(&request).flatten().is_some() {
+            self.release(request, retention);
+        }
+    }
+
+    fn release(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
+        // A request that never got a block is unknown to the manager.
+        let _ = self.manager.with_retention(retention, |manager| manager.free(request));
+    }
+
+    /// Counts the copies of states as made. Nothing is copied here.
+    fn run_copies(&mut self) -> Result<()> {
+        self.manager.take_offloads();
+        let copies = self.manager.take_block_copies();
+        let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();
+        if copied.is_empty() { Ok(()) } else { self.manager.release_blocks(&copied) }
+    }
+
+    /// Returns the keys that the pool evicted since the last call and does not have again.
+    pub fn take_given_up(&mut self) -> impl Iterator<Item = CacheKey> + '_ {
+        let pool = self.manager.pool_mut();
+        let evicted = pool.take_evicted_keys();
+        let pool = self.manager.pool();
+        evicted.into_iter().filter(|key| pool.find(key).is_none())
+    }
+
+    /// Forgets all requests and keys.
+    pub fn reset(&mut self) {
+        for (request, _) in std::mem::take(&mut self.ends) {
+            self.release(request, None);
+        }
+        self.manager.reset_prefix_cache();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockHash;
+    use crate::group::GroupSpec;
+
+    const BLOCK: usize = 16;
+
+    fn hashes(first: u64, len: u64) -> Vec<BlockHash> {
+        (first..first + len).map(|n| BlockHash([n, 1, 1, 1])).collect()
+    }
+
+    fn key(hash: &BlockHash) -> CacheKey {
+        CacheKey { hash: *hash, group: 0 }
+    }
+
+    fn pool(num_blocks: usize, num_chunks: usize) -> JointPool {
+        let config = ManagerConfig::new(num_blocks, vec![GroupSpec::full(BLOCK)], 1 << 12);
+        JointPool::new(&config, num_chunks).expect("a pool")
+    }
+
+    fn serve(pool: &mut JointPool, id: RequestId, hashes: &[BlockHash]) {
+        let num_tokens = BLOCK * hashes.len();
+        let view = RequestView::new(id, hashes, num_tokens);
+        pool.reach(&view, num_tokens / 2, None).expect("slots");
+        pool.reach(&view, num_tokens, None).expect("slots");
+        pool.free(id, None);
+    }
+
+    #[test]
+    fn it_holds_as_much_as_both_and_gives_up_the_oldest() {
+        let (mut pool, [first, second, third]) = (pool(7, 6), [0, 100, 200].map(|n| hashes(n, 6)));
+        serve(&mut pool, 1, &first);
+        serve(&mut pool, 2, &second);
+        assert!(first.iter().chain(&second).all(|hash| pool.has(&key(hash))));
+        assert_eq!(pool.take_given_up().count(), 0);
+        serve(&mut pool, 3, &third);
+        let given_up: Vec<_> = pool.take_given_up().collect();
+        let wanted: Vec<_> = first.iter().rev().map(key).collect();
+        assert_eq!(given_up, wanted);
+        assert!(second.iter().chain(&third).all(|hash| pool.has(&key(hash))));
+    }
+
+    #[test]
+    fn what_it_has_again_is_not_given_up() {
+        let (mut pool, hashes) = (pool(4, 3), hashes(0, 6));
+        serve(&mut pool, 1, &hashes);
+        serve(&mut pool, 2, &[7, 8].map(|n| BlockHash([n, 2, 2, 2])));
+        serve(&mut pool, 3, &hashes);
+        let given_up: Vec<_> = pool.take_given_up().collect();
+        assert!(given_up.iter().all(|key| !pool.has(key)));
+        assert!(hashes.iter().all(|hash| pool.has(&key(hash))));
+    }
+
+    #[test]
+    fn a_request_that_is_too_large_is_passed_over_until_it_ends() {
+        let (mut pool, [large, small]) = (pool(3, 2), [hashes(0, 9), hashes(50, 2)]);
+        let view = RequestView::new(1, &large[..], BLOCK * large.len());
+        pool.reach(&view, BLOCK * 9, None).expect("no slots");
+        pool.reach(&view, BLOCK * 9, None).expect("still none");
+        serve(&mut pool, 2, &small);
+        assert!(small.iter().all(|hash| pool.has(&key(hash))));
+        pool.free(1, None);
+        pool.reset();
+        assert!(!pool.has(&key(&small[0])));
+    }
+}

@@ -1,0 +1,262 @@
+//! The host tier under `adaptive`, compared with a naive model that holds two lists of keys.
+
+use std::collections::HashMap;
+
+use kvoxide_core::host::{ChunkState, HostPolicy, HostRequest, HostTier, HostTierConfig};
+use kvoxide_core::pool::LeavingBlock;
+use kvoxide_core::{BlockHash, BlockPool, CacheKey, RecycleOrder};
+use proptest::prelude::*;
+
+const NUM_KEYS: u64 = 40;
+const NUM_BLOCKS: usize = 24;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A request computes blocks for keys, and ends.
+    Compute {
+        first: u64,
+        len: u64,
+    },
+    /// The tier stores what the pool evicts next.
+    Store {
+        num_blocks: usize,
+    },
+    CompleteStore {
+        at: usize,
+        is_success: bool,
+    },
+    /// Loads those of some keys that are ready.
+    Load {
+        first: u64,
+        len: u64,
+    },
+    CompleteLoad {
+        at: usize,
+    },
+    /// Requests use keys in the pool.
+    Use {
+        first: u64,
+        len: u64,
+    },
+    GiveUp {
+        first: u64,
+        len: u64,
+    },
+    Reset,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let keys = || (0..NUM_KEYS, 1..8u64);
+    prop_oneof![
+        8 => keys().prop_map(|(first, len)| Step::Compute { first, len }),
+        8 => (0..NUM_BLOCKS).prop_map(|num_blocks| Step::Store { num_blocks }),
+        6 => (any::<usize>(), prop::bool::weighted(0.8))
+            .prop_map(|(at, is_success)| Step::CompleteStore { at, is_success }),
+        4 => keys().prop_map(|(first, len)| Step::Load { first, len }),
+        4 => any::<usize>().prop_map(|at| Step::CompleteLoad { at }),
+        3 => keys().prop_map(|(first, len)| Step::Use { first, len }),
+        2 => keys().prop_map(|(first, len)| Step::GiveUp { first, len }),
+        1 => Just(Step::Reset),
+    ]
+}
+
+fn keys(first: u64, len: u64) -> impl Iterator<Item = CacheKey> + Clone {
+    let key = |n: u64| CacheKey { hash: BlockHash([n.wrapping_mul(7919), n, 0, 0]), group: 0 };
+    (first..(first + len).min(NUM_KEYS)).map(key)
+}
+
+/// The naive tier.
+#[derive(Default)]
+struct Model {
+    capacity: usize,
+    /// The references of each key; -1 while it is stored.
+    references: HashMap<CacheKey, i32>,
+    copies: Vec<CacheKey>,
+    others: Vec<CacheKey>,
+}
+
+impl Model {
+    fn forget(&mut self, key: CacheKey) {
+        self.references.remove(&key);
+        self.copies.retain(|other| *other != key);
+        self.others.retain(|other| *other != key);
+    }
+
+    fn set_copy(&mut self, key: CacheKey, is_copy: bool) {
+        if self.references.contains_key(&key) {
+            self.copies.retain(|other| *other != key);
+            self.others.retain(|other| *other != key);
+            if is_copy { self.copies.push(key) } else { self.others.push(key) }
+        }
+    }
+
+    fn is_evictable(&self, key: CacheKey) -> bool {
+        self.references.get(&key) == Some(&0)
+    }
+
+    /// Returns the stored keys and the evicted ones.
+    fn store(&mut self, pool: &BlockPool, keys: &[CacheKey]) -> (Vec<CacheKey>, Vec<CacheKey>) {
+        keys.iter().for_each(|&key| self.set_copy(key, false));
+        let absent = keys.iter().copied().filter(|key| !self.references.contains_key(key));
+        let mut absent: Vec<_> = absent.collect();
+        let mut evicted = Vec::new();
+        let mut missing = (absent.len() + self.references.len()).saturating_sub(self.capacity);
+        for key in self.copies.clone().into_iter().rev() {
+            if missing == 0 {
+                break;
+            }
+            if pool.find(&key).is_none() {
+                self.set_copy(key, false);
+            } else if self.is_evictable(key) {
+                self.forget(key);
+                evicted.push(key);
+                missing -= 1;
+            }
+        }
+        for key in self.others.clone() {
+            if missing > 0 && self.is_evictable(key) {
+                self.forget(key);
+                evicted.push(key);
+                missing -= 1;
+            }
+        }
+        absent.truncate(self.capacity - self.references.len());
+        for &key in &absent {
+            self.references.insert(key, -1);
+            self.others.push(key);
+        }
+        (absent, evicted)
+    }
+}
+
+struct World {
+    pool: BlockPool,
+    tier: HostTier,
+    model: Model,
+    request: HostRequest,
+    stores: Vec<Vec<CacheKey>>,
+    loads: Vec<Vec<CacheKey>>,
+}
+
+impl World {
+    fn new(capacity: usize) -> Self {
+        let config = HostTierConfig::new(capacity, HostPolicy::Adaptive);
+        let pool = BlockPool::new(NUM_BLOCKS, 1, RecycleOrder::default(), false, None);
+        Self {
+            pool: pool.expect("a pool"),
+            tier: HostTier::new(&config).expect("a tier"),
+            model: Model { capacity, ..Model::default() },
+            request: HostRequest::default(),
+            stores: Vec::new(),
+            loads: Vec::new(),
+        }
+    }
+
+    fn play(&mut self, step: &Step) {
+        match *step {
+            Step::Compute { first, len } => self.compute(first, len),
+            Step::Store { num_blocks } => self.store(num_blocks),
+            Step::CompleteStore { at, is_success } if !self.stores.is_empty() => {
+                let keys = self.stores.swap_remove(at % self.stores.len());
+                self.tier.complete_store(keys.iter().copied(), is_success);
+                for key in keys {
+                    match is_success {
+                        true => _ = self.model.references.insert(key, 0),
+                        false => self.model.forget(key),
+                    }
+                }
+            }
+            Step::Load { first, len } => self.load(first, len),
+            Step::CompleteLoad { at } if !self.loads.is_empty() => {
+                let keys = self.loads.swap_remove(at % self.loads.len());
+                self.tier.complete_load(keys.iter().copied()).expect("a load");
+                for key in keys {
+                    *self.model.references.get_mut(&key).expect("a loaded key") -= 1;
+                    self.model.set_copy(key, true);
+                }
+            }
+            Step::Use { first, len } => {
+                self.tier.note_used_in_pool(keys(first, len));
+                keys(first, len).for_each(|key| self.model.set_copy(key, true));
+            }
+            Step::GiveUp { first, len } => {
+                let given_up: Vec<_> =
+                    keys(first, len).filter(|&key| self.model.is_evictable(key)).collect();
+                assert_eq!(self.tier.give_up(keys(first, len)), given_up.len());
+                given_up.into_iter().for_each(|key| self.model.forget(key));
+            }
+            Step::Reset => {
+                self.tier.reset();
+                self.model = Model { capacity: self.model.capacity, ..Model::default() };
+                self.stores.clear();
+                self.loads.clear();
+            }
+            Step::CompleteStore { .. } | Step::CompleteLoad { .. } => {}
+        }
+        self.compare();
+    }
+
+    fn compute(&mut self, first: u64, len: u64) {
+        for key in keys(first, len) {
+            let mut blocks = Vec::new();
+            self.pool.allocate(1, &mut blocks);
+            self.pool.insert_key(blocks[0], key, 16 * (key.hash.0[1] as usize + 1));
+            self.pool.release(&blocks);
+        }
+    }
+
+    fn store(&mut self, num_blocks: usize) {
+        let order = self.pool.eviction_order();
+        let next = order.into_iter().take(num_blocks);
+        let next: Vec<_> =
+            next.filter_map(|block| Some((block, self.pool.blocks().key(block)?))).collect();
+        let serves = |&(block, key): &(_, CacheKey)| self.pool.find(&key) == Some(block);
+        let wanted: Vec<_> = next.into_iter().filter(serves).collect();
+        let leaving: Vec<LeavingBlock> = self.pool.leaving(num_blocks).collect();
+        let found: Vec<_> = leaving.iter().map(|block| (block.block, block.key)).collect();
+        assert_eq!(found, wanted);
+        let stores = self.tier.store_leaving(&self.pool, leaving.into_iter());
+        let keys: Vec<_> = wanted.into_iter().map(|(_, key)| key).collect();
+        let (stored, evicted) = self.model.store(&self.pool, &keys);
+        let own: Vec<_> = stores.stored.iter().map(|block| block.key).collect();
+        assert_eq!((&own, &stores.evicted), (&stored, &evicted));
+        assert_eq!(stores.chunks.len(), own.len());
+        self.stores.extend((!own.is_empty()).then_some(own));
+    }
+
+    fn load(&mut self, first: u64, len: u64) {
+        let is_ready = |key: &CacheKey| self.model.references.get(key).is_some_and(|&n| n >= 0);
+        let ready: Vec<_> = keys(first, len).filter(is_ready).collect();
+        let positioned = ready.iter().map(|&key| (key, None));
+        self.tier.prepare_load(&mut self.request, positioned).expect("hits");
+        for key in &ready {
+            *self.model.references.get_mut(key).expect("a hit") += 1;
+        }
+        self.loads.push(ready);
+    }
+
+    fn compare(&self) {
+        let Self { tier, model, .. } = self;
+        assert_eq!(tier.adaptive_lists(), Some([model.copies.clone(), model.others.clone()]));
+        for (key, &references) in &model.references {
+            let state = match u32::try_from(references) {
+                Ok(num_loads) => ChunkState::Ready { num_loads },
+                Err(_) => ChunkState::Pending,
+            };
+            assert_eq!(tier.lookup(key), Some(state));
+        }
+        assert_eq!(tier.keys().count(), model.references.len());
+        assert_eq!(tier.num_free(), model.capacity - model.references.len());
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_tier_under_adaptive_agrees_with_its_model(
+        steps in prop::collection::vec(step(), 1..120),
+        capacity in prop::sample::select(vec![0usize, 1, 2, 7, 20, 60]),
+    ) {
+        let mut world = World::new(capacity);
+        steps.iter().for_each(|step| world.play(step));
+    }
+}
