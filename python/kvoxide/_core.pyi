@@ -28,6 +28,7 @@ GroupKind: TypeAlias = Literal[
 RetentionName: TypeAlias = Literal["standard", "adaptive"]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
 HostPolicyName: TypeAlias = Literal["lru", "arc"]
+HostMemoryPolicyName: TypeAlias = Literal["lru", "arc", "adaptive"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
 
@@ -1252,8 +1253,13 @@ class HostMemory:
     how often a block is offered before it is stored; ``max_tracker_size`` limits the blocks whose
     offers are counted. With ``offload_prompt_only``, only blocks of prompts are stored. Bandwidths
     are in bytes per second, 25e9 by default; latencies are in seconds per transfer, 200e-6 by
-    default. Transfers in one direction take turns. Raises :class:`ConfigError` for values out of
-    range.
+    default. Transfers in one direction take turns.
+
+    ``eviction_policy="adaptive"`` is not vLLM's. Blocks are stored when the pool is about to evict
+    them, if one pool of both sizes would keep them; answers are stored too. It has no
+    ``store_threshold``.
+
+    Raises :class:`ConfigError` for values out of range.
     """
 
     def __new__(
@@ -1261,7 +1267,7 @@ class HostMemory:
         num_chunks: int,
         chunk_bytes: int,
         *,
-        eviction_policy: HostPolicyName = "lru",
+        eviction_policy: HostMemoryPolicyName = "lru",
         store_threshold: int = 0,
         max_tracker_size: int = 64_000,
         offload_prompt_only: bool = True,
@@ -1272,7 +1278,7 @@ class HostMemory:
     ) -> Self: ...
     num_chunks: int
     chunk_bytes: int
-    eviction_policy: HostPolicyName
+    eviction_policy: HostMemoryPolicyName
     store_threshold: int
     max_tracker_size: int
     offload_prompt_only: bool

@@ -129,8 +129,9 @@ impl PyHostMemory {
 
 /// Returns the order of eviction with a name.
 fn named_policy(name: &str) -> Result<HostPolicy, Error> {
-    let names = HostPolicy::ALL.map(|(name, _)| name).join(" or ");
-    let message = || Error::Config(format!("eviction_policy is {name:?}; it can be {names}"));
+    let names = HostPolicy::ALL.map(|(name, _)| name).join(", ");
+    let message =
+        || Error::Config(format!("eviction_policy is {name:?}; it can be one of {names}"));
     HostPolicy::named(name).ok_or_else(message)
 }
 

@@ -128,7 +128,7 @@ def test_more_is_hit_than_without_and_less_than_in_one_pool() -> None:
     assert (outcomes.sum(axis=1) == result.per_request[:, 0]).all()
 
 
-@pytest.mark.parametrize("policy", ["lru", "arc"])
+@pytest.mark.parametrize("policy", ["lru", "arc", "adaptive"])
 def test_windows_and_states_come_back_with_their_prefix(policy: Any) -> None:
     prompts = chats(2, 200)
     groups = [

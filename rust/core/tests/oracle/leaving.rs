@@ -25,7 +25,7 @@ enum Step {
         at: usize,
         is_success: bool,
     },
-    /// Loads those of some keys that are ready.
+    /// Loads the ready ones of some keys.
     Load {
         first: u64,
         len: u64,

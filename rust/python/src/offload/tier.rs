@@ -43,7 +43,7 @@ impl PyHostTier {
         log_stats: bool,
         vllm_release: &str,
     ) -> PyResult<Self> {
-        let (policy, chosen) = named(py, "policy", policy, &HostPolicy::ALL)?;
+        let (policy, chosen) = named(py, "policy", policy, &HostPolicy::OF_VLLM)?;
         let threshold = size(py, "store_threshold", store_threshold)?;
         let config = HostTierConfig {
             release: named(py, "vllm_release", vllm_release, &RELEASES)?.1,

@@ -1,6 +1,7 @@
 //! The groups of a manager as vLLM's offloading connector sees them. A chunk is one block.
 
 use kvoxide_core::host::{HostGroup, HostSearch};
+use kvoxide_core::pool::LeavingBlock;
 use kvoxide_core::{Manager, Retention, Size};
 
 /// The groups of a connector, and the rules of its masks.
@@ -99,6 +100,22 @@ impl Geometry {
 
     pub fn groups(&self) -> &[HostGroup] {
         &self.search.groups
+    }
+
+    fn group_of(&self, block: &LeavingBlock) -> Option<&HostGroup> {
+        let group = usize::from(block.key.group);
+        self.groups().iter().find(|other| other.group_idx == group)
+    }
+
+    /// Returns whether a block of the pool is full, so that it makes a chunk.
+    pub fn is_whole(&self, block: &LeavingBlock) -> bool {
+        let group = self.group_of(block);
+        group.is_some_and(|group| block.num_tokens.is_multiple_of(group.tokens_per_chunk))
+    }
+
+    /// Returns whether a block of the pool is of a window, or a state.
+    pub fn is_tail(&self, block: &LeavingBlock) -> bool {
+        self.group_of(block).is_some_and(|group| group.window_chunks.is_some())
     }
 }
 

@@ -7,6 +7,9 @@ use kvoxide_core::{BlockId, CacheKey, RequestId};
 use super::settings::Link;
 use crate::clock::Nanoseconds;
 
+/// The request of a transfer that is for no request.
+pub(super) const NO_REQUEST: RequestId = RequestId::MAX;
+
 /// A transfer of chunks.
 #[derive(Clone, Debug)]
 pub(super) struct Job {

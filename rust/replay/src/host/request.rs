@@ -24,6 +24,8 @@ pub(super) struct RequestState {
     pub num_jobs: usize,
     /// Whether the tier knows that the request has ended.
     pub has_ended: bool,
+    /// Whether the request's load has waited for stores of the blocks that it takes.
+    pub has_waited_for_stores: bool,
 }
 
 impl RequestState {

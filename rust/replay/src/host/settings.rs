@@ -18,7 +18,7 @@ pub struct HostMemory {
     pub store_threshold: u32,
     /// The most chunks whose offers are counted.
     pub max_tracker_size: usize,
-    /// Whether only blocks of prompts are stored.
+    /// Whether only blocks of prompts are stored. [`HostPolicy::Adaptive`] also stores others.
     pub prompt_only: bool,
     /// The link from CPU memory to the GPU.
     pub load: Link,
@@ -101,6 +101,13 @@ impl HostMemory {
         }
         if self.chunk_bytes == 0 {
             return Err(Error::Config("chunk_bytes is 0; it must be at least 1".into()));
+        }
+        if self.policy == HostPolicy::Adaptive && self.store_threshold >= 2 {
+            return Err(Error::Config(format!(
+                "store_threshold is {}; leave it at 0 with eviction_policy \"adaptive\". It stores a \
+                 block when the pool is about to evict it",
+                self.store_threshold
+            )));
         }
         if self.max_tracker_size == 0 {
             return Err(Error::Config("max_tracker_size is 0; it must be at least 1".into()));

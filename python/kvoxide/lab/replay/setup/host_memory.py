@@ -22,7 +22,7 @@ from kvoxide.lab.replay.setup.served_model import ServedModel
 # Without a model, a token takes as many bytes as in the default step times.
 _TOKEN_BYTES: Final = 128 * 1024
 _LINK: Final = ("load", "store", "load-latency", "store-latency")
-_POLICIES: Final = ("lru", "arc")
+_POLICIES: Final = ("lru", "arc", "adaptive")
 
 
 class HostLink(TypedDict, total=False):
@@ -188,7 +188,8 @@ _OPTIONS: Final = (
         default=("lru",),
         show_default="lru",
         callback=parsed_with(_parse_policies),
-        help="Order in which blocks leave CPU memory. Repeat it to compare both.",
+        help="Order in which blocks leave CPU memory. vLLM does not have adaptive, which stores"
+        " blocks when the pool is about to evict them. Repeat the option to compare.",
     ),
     click.option(
         "--store-threshold",

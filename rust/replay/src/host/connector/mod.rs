@@ -1,12 +1,15 @@
 //! The calls of a scheduler to vLLM's offloading connector. This module has the calls for a request,
-//! [`step`] the stores of a step, and [`transfers`] the times of transfers.
+//! [`step`] the stores of a step, [`leaving`] those under `adaptive`, and [`transfers`] the times of
+//! transfers.
 
+mod leaving;
 mod step;
 mod transfers;
 
 use std::collections::{HashMap, HashSet};
 
-use kvoxide_core::host::{ChunkLookup, HostTier, HostTierConfig, WantedLoad};
+use kvoxide_core::host::{ChunkLookup, HostPolicy, HostTier, HostTierConfig, WantedLoad};
+use kvoxide_core::joint::JointPool;
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
 
 use super::geometry::Geometry;
@@ -16,6 +19,7 @@ use super::report::HostReport;
 use super::request::{EndedRequest, Progress, RequestState};
 use super::settings::HostMemory;
 use crate::clock::Nanoseconds;
+use leaving::Horizon;
 use transfers::Pace;
 
 /// A host tier, and the transfers between it and the pool.
@@ -33,6 +37,9 @@ pub(crate) struct HostConnector {
     loads: Queue,
     stores: Queue,
     pace: Pace,
+    /// The pool that decides which blocks are kept, under `adaptive`.
+    joint: Option<Box<JointPool>>,
+    horizon: Horizon,
     now: Nanoseconds,
     /// The number of steps so far.
     num_steps: u64,
@@ -63,6 +70,12 @@ impl HostConnector {
             ..HostTierConfig::new(settings.num_chunks, settings.policy)
         };
         let chunk_bytes = settings.chunk_bytes;
+        let joint = match settings.policy {
+            HostPolicy::Adaptive => {
+                Some(Box::new(JointPool::new(manager.config(), settings.num_chunks)?))
+            }
+            HostPolicy::Lru | HostPolicy::Arc => None,
+        };
         Ok(Self {
             tier: HostTier::new(&config)?,
             geometry: Geometry::of(manager),
@@ -73,6 +86,8 @@ impl HostConnector {
             loads: Queue::new(settings.load, chunk_bytes),
             stores: Queue::new(settings.store, chunk_bytes),
             pace: Pace::AtOnce,
+            joint,
+            horizon: Horizon::default(),
             now: 0,
             num_steps: 0,
             loaded: Vec::new(),
@@ -117,6 +132,10 @@ impl HostConnector {
         let Some(num_tokens) = found.map_or(Some(0), |hit| hit.num_tokens) else {
             return HostTokens { is_later: true, ..HostTokens::default() };
         };
+        if num_tokens > 0 && self.waits_for_stores(view.id, num_tokens) {
+            return HostTokens { is_later: true, ..HostTokens::default() };
+        }
+        let search = &self.geometry.search;
         let without_tail = match search.has_windows() {
             true => self.without_tail(manager, &wanted, &keys, num_local + num_tokens),
             false => 0,
@@ -185,6 +204,7 @@ impl HostConnector {
         let state = self.requests.entry(view.id).or_default();
         state.next = ends;
         state.num_jobs += 1;
+        state.has_waited_for_stores = false;
         self.tier.prepare_load(&mut state.host, keys.iter().copied())?;
         self.report.loads += 1;
         self.report.loaded_twice += twice as u64;
@@ -218,6 +238,9 @@ impl HostConnector {
     pub fn note_table(&mut self, manager: &Manager, view: &RequestView<'_>) {
         let Ok(held) = manager.blocks_of(view.id) else { return };
         self.note_allocated(manager, view.id);
+        if self.joint.is_some() {
+            return self.note_used(manager, view.id);
+        }
         let groups: Vec<_> = self.geometry.groups().iter().map(|group| group.group_idx).collect();
         let state = self.state(view.id);
         state.num_prompt_tokens = view.num_prompt_tokens;

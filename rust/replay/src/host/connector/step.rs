@@ -14,7 +14,8 @@ use crate::host::request::{Progress, RequestState};
 
 impl HostConnector {
     /// Makes the stores of a step: states that the manager hands over, then the offers of
-    /// `scheduled` requests with their new tokens, then the offers of requests that have ended.
+    /// `scheduled` requests with their new tokens, then the offers of requests that have ended. Under
+    /// `adaptive`, makes the stores of [`Self::store_leaving`] instead.
     /// Returns the time for which the step waits, because it needs blocks that are being stored.
     pub fn step_scheduled<'a>(
         &mut self,
@@ -22,6 +23,10 @@ impl HostConnector {
         scheduled: impl Iterator<Item = (RequestView<'a>, usize)> + Clone,
     ) -> Result<Nanoseconds, Error> {
         let fence = self.fence();
+        if self.joint.is_some() {
+            self.store_leaving(manager);
+            return Ok(fence);
+        }
         self.forget_taken_blocks();
         let offloads = manager.take_offloads();
         if !offloads.is_empty() {
@@ -149,7 +154,7 @@ impl HostConnector {
     }
 
     /// Tells the tier that a request has ended.
-    fn finish(&mut self, request: RequestId) {
+    pub(super) fn finish(&mut self, request: RequestId) {
         let Some(state) = self.requests.get_mut(&request) else { return };
         state.has_ended = true;
         self.tier.finish_request(&mut state.host, []);

@@ -4,7 +4,7 @@ use kvoxide_core::RequestId;
 
 use super::HostConnector;
 use crate::clock::Nanoseconds;
-use crate::host::jobs::Job;
+use crate::host::jobs::{Job, NO_REQUEST};
 
 /// The rule for the ends of transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,10 @@ impl HostConnector {
                 let first = self.num_steps.saturating_sub(MOST_STEPS);
                 let late = self.stores.take_before(first);
                 late.into_iter().for_each(|job| self.end_store(job));
+                // The recording has no ends of stores that its server did not make.
+                while let Some(job) = self.stores.take_first_of(NO_REQUEST) {
+                    self.end_store(job);
+                }
             }
         }
         self.set_now(now);
