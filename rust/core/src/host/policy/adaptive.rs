@@ -39,6 +39,13 @@ impl Adaptive {
         }
     }
 
+    /// Loads of chunks ended, so the pool has their blocks.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_released(&mut self, released: &[ChunkId]) {
+        released.iter().for_each(|&chunk| self.set_copy(chunk, true));
+    }
+
     /// Notes whether the pool has the block of a chunk, and will keep it.
     pub(super) fn set_copy(&mut self, chunk: ChunkId, is_copy: bool) {
         self.on_remove(chunk);

@@ -112,9 +112,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.on_released(chunks, released),
             Self::Arc(_) => {}
-            Self::Adaptive(adaptive) => {
-                released.iter().for_each(|&chunk| adaptive.set_copy(chunk, true));
-            }
+            Self::Adaptive(adaptive) => adaptive.on_released(released),
         }
     }
 
