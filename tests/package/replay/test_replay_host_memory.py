@@ -10,6 +10,7 @@ import pytest
 from kvoxide import (
     HostMemory,
     KVCacheGroupSpec,
+    Policy,
     Serving,
     Simulation,
     SimulationResult,
@@ -22,14 +23,16 @@ from tests.testing.traces import replay_json, succeed
 BLOCK = 4
 
 
-def chats(seed: int, num: int = 120) -> list[list[int]]:
+def chats(
+    seed: int, num: int = 120, *, conversations: int = 12, longest: int = 100
+) -> list[list[int]]:
     """Return prompts that continue one of some conversations."""
     rng = random.Random(seed)
-    texts: list[list[int]] = [[] for _ in range(12)]
+    texts: list[list[int]] = [[] for _ in range(conversations)]
     prompts, token = [], 0
     for _ in range(num):
         text = rng.choice(texts)
-        if len(text) > 100:
+        if len(text) > longest:
             text.clear()
         length = rng.randint(3, 30)
         text.extend(range(token, token + length))
@@ -144,6 +147,37 @@ def test_windows_and_states_come_back_with_their_prefix(policy: Any) -> None:
     states = [KVCacheGroupSpec("mamba", 8), KVCacheGroupSpec("full_attention", 8)]
     result = run(trace_of(prompts), memory, groups=states, blocks=80)
     assert result.loaded_tokens > 0
+
+
+@pytest.mark.parametrize("serving", [None, Serving(speed=50.0)])
+def test_memory_under_adaptive_holds_what_the_pool_lacks(serving: Serving | None) -> None:
+    groups = [
+        KVCacheGroupSpec("full_attention", BLOCK),
+        KVCacheGroupSpec("sliding_window", BLOCK, sliding_window=6),
+    ]
+    settings: dict[str, Any] = {
+        "groups": groups,
+        "policy": Policy(retention="adaptive"),
+        "concurrency": 2,
+        "serving": serving,
+    }
+
+    def hits(memory: HostMemory | None, blocks: int) -> tuple[int, float]:
+        tokens, held_twice = 0, 0.0
+        for seed in (7, 8, 9):
+            trace = trace_of(chats(seed, 600, conversations=50, longest=50), outputs=3)
+            result = run(trace, memory, blocks=blocks, **settings)
+            assert result.rejected_requests == 0
+            tokens += result.hit_tokens
+            if result.host_memory is not None:
+                held_twice += result.host_memory.held_twice_share or 0.0
+        return tokens, held_twice
+
+    lru, twice_lru = hits(HostMemory(300, 4096), 300)
+    adaptive, twice = hits(HostMemory(300, 4096, eviction_policy="adaptive"), 300)
+    one_pool, _ = hits(None, 600)
+    assert 1.05 * lru < adaptive <= one_pool
+    assert 0 < twice < twice_lru / 2
 
 
 def test_a_slow_link_makes_requests_wait() -> None:

@@ -101,6 +101,16 @@ impl Hit {
             blocks => blocks,
         };
         let length = num_whole + num_tokens;
+        let local = blocks.as_ref().map_or(&[][..], |hit| &hit.blocks);
+        let attached = host.attached(manager, request, local, (num_whole, length));
+        let blocks = match attached {
+            Some(attached) => Some(PrefixHit {
+                blocks: Arc::new(attached),
+                length: num_whole,
+                shared_prefix_boundary: self.shared_prefix_boundary,
+            }),
+            None => blocks,
+        };
         Ok(Self { length, num_loaded: num_tokens, is_later, without_tail, blocks, ..self })
     }
 }

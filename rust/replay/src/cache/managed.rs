@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kvoxide_core::{
-    AllocateArgs, BlockId, Manager, ManagerConfig, RequestId, RequestRetention, RequestView,
-    RetentionReport, SlotDemand,
+    AllocateArgs, BlockId, Manager, ManagerConfig, PrefixHit, RequestId, RequestRetention,
+    RequestView, RetentionReport, SlotDemand,
 };
 
 use super::{Cache, Hit, Occupancy, Slots, UnlimitedCache};
@@ -191,7 +191,8 @@ impl Cache for ManagedCache {
         num_reserved: isize,
     ) -> Result<bool, kvoxide_core::Error> {
         let num_local = hit.num_local();
-        let hit_blocks = hit.blocks.as_ref().filter(|_| num_local > 0);
+        let is_any = |hit: &&PrefixHit| hit.blocks.iter().any(|blocks| !blocks.is_empty());
+        let hit_blocks = hit.blocks.as_ref().filter(is_any);
         let args = AllocateArgs {
             num_new_computed_tokens: num_local,
             new_computed_blocks: hit_blocks.map_or(&[], |hit| &hit.blocks),

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use kvoxide_core::{Error, Manager, RequestId, RequestRetention, RequestView};
+use kvoxide_core::host::ChunkLookup;
+use kvoxide_core::{Error, GroupBlocks, Manager, RequestId, RequestRetention, RequestView};
 
 use super::HostConnector;
 use super::transfers::Pace;
 use crate::host::jobs::{Job, NO_REQUEST};
+use crate::host::request::Progress;
 
 impl HostConnector {
     /// Notes that a request has slots for its first `end` tokens.
@@ -53,6 +55,44 @@ impl HostConnector {
         let pool = manager.pool();
         let blocks = held.groups.iter().flat_map(|table| table.blocks.iter());
         self.tier.note_used_in_pool(blocks.filter_map(|block| pool.blocks().key(block)));
+    }
+
+    /// Returns the blocks of the pool that a load up to `end` tokens attaches. They are the `local`
+    /// ones of the pool's hit of `num_local` tokens and those that follow it, and windows at the
+    /// end, but no states. Returns `None` unless `adaptive` decides.
+    pub fn attached(
+        &self,
+        manager: &Manager,
+        view: &RequestView<'_>,
+        local: &[GroupBlocks],
+        (num_local, end): (usize, usize),
+    ) -> Option<Vec<GroupBlocks>> {
+        self.joint.as_ref()?;
+        let pool = manager.pool();
+        let progress = Progress::of(view, 0);
+        let mut tables = local.to_vec();
+        tables.resize(manager.groups().len(), GroupBlocks::default());
+        for (at, group) in self.geometry.groups().iter().enumerate() {
+            let keys = self.geometry.keys(at, &progress);
+            let num_blocks = end.div_ceil(group.tokens_per_block).min(keys.len());
+            let find = |place: usize| pool.find(&keys.at(place));
+            let table = &mut tables[group.group_idx];
+            match group.load_window(end) {
+                None => {
+                    table.truncate(num_local / group.tokens_per_block);
+                    (table.len()..num_blocks).map_while(find).for_each(|block| table.push(block));
+                }
+                Some(_) if group.is_state => {}
+                Some(window) => {
+                    let first = num_blocks.saturating_sub(window);
+                    let found: Option<Vec<_>> = (first..num_blocks).map(find).collect();
+                    if let Some(blocks) = found {
+                        *table = GroupBlocks::new(first, blocks);
+                    }
+                }
+            }
+        }
+        Some(tables)
     }
 
     /// Returns whether a load has to wait for a step, in which the blocks are stored that it takes

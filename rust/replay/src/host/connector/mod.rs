@@ -14,7 +14,7 @@ use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
 
 use super::geometry::Geometry;
 use super::jobs::{Job, Queue};
-use super::keys::KeysOfBoth;
+use super::keys::{KeysOfBoth, LoadableKeys};
 use super::report::HostReport;
 use super::request::{EndedRequest, Progress, RequestState};
 use super::settings::HostMemory;
@@ -128,7 +128,17 @@ impl HostConnector {
         };
         let search = &self.geometry.search;
         // A hash that needs tokens after its block can be missing.
-        let found = search.find(wanted, &keys, &self.tier);
+        let found = match self.joint {
+            None => search.find(wanted, &keys, &self.tier),
+            Some(_) => {
+                let pool = manager.pool();
+                let groups = self.geometry.groups().iter().zip(&keys);
+                let keys: Vec<_> = groups
+                    .map(|(group, &keys)| LoadableKeys { keys, pool, is_state: group.is_state })
+                    .collect();
+                search.find(wanted, &keys, &self.tier)
+            }
+        };
         let Some(num_tokens) = found.map_or(Some(0), |hit| hit.num_tokens) else {
             return HostTokens { is_later: true, ..HostTokens::default() };
         };
