@@ -9,9 +9,10 @@
 //! In the order of its layers, each module uses only the modules below it:
 //!
 //! - [`search`]: the longest hit of a request in all groups of a connector.
-//! - [`lookup`], [`store`], [`tier`]: the calls of the tier. The first looks up many keys, the second
-//!   stores them, and the third has all other calls.
-//! - [`policy`]: orders the evictable chunks, by `lru` or `arc`.
+//! - [`leaving`], [`lookup`], [`store`], [`tier`]: the calls of the tier. The first has the calls of
+//!   kvoxide's own policy, `adaptive`. The second looks up many keys, the third stores them, and the
+//!   last has all other calls.
+//! - [`policy`]: orders the evictable chunks, by `lru`, `arc` or `adaptive`.
 //! - [`request`], [`store_tracker`]: what is known of a request, and of keys that were offered.
 //!   [`event`] and [`release`] have the types of events and of vLLM's releases.
 //! - [`chunks`], [`ordered_keys`]: the containers, chunks by key and keys in an order.
