@@ -23,9 +23,9 @@ pub struct BlockPool {
     pub(crate) answers: Option<Box<AnswerBlocks>>,
     null_references: Option<i32>,
     withheld: usize,
-    num_allocated: u64,
+    pub(super) num_allocated: u64,
     /// The keys that were evicted, if they are recorded.
-    evicted_keys: Option<Vec<CacheKey>>,
+    pub(super) evicted_keys: Option<Vec<CacheKey>>,
     pub(crate) by_hand: ByHand,
 }
 
@@ -114,16 +114,6 @@ impl BlockPool {
         }
     }
 
-    /// Starts to record the keys of blocks that are allocated.
-    pub(crate) fn record_evicted_keys(&mut self) {
-        self.evicted_keys.get_or_insert_default();
-    }
-
-    /// Returns the keys that allocated blocks had since the last call, if they are recorded.
-    pub(crate) fn take_evicted_keys(&mut self) -> Vec<CacheKey> {
-        self.evicted_keys.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
     /// Returns the number of blocks, including the null block.
     pub fn num_blocks(&self) -> usize {
         self.blocks.len()
@@ -165,11 +155,6 @@ impl BlockPool {
     /// It is negative after a hit on blocks while all were withheld.
     pub fn num_free_blocks(&self) -> isize {
         self.eviction.num_free() as isize - self.withheld as isize
-    }
-
-    /// Returns how many blocks were allocated since the pool was created.
-    pub fn num_allocated(&self) -> u64 {
-        self.num_allocated
     }
 
     /// Withholds all but `n` free blocks until the next call. Fails if fewer are free.

@@ -1,4 +1,4 @@
-//! The cached blocks that are evicted next.
+//! The cached blocks that are evicted next, and the keys that were evicted.
 
 use super::block_pool::BlockPool;
 use crate::block::{BlockId, CacheKey};
@@ -26,5 +26,20 @@ impl BlockPool {
             let num_tokens = self.blocks.hash_num_tokens(block)?;
             Some(LeavingBlock { block, key: self.blocks.key(block)?, num_tokens })
         })
+    }
+
+    /// Returns how many blocks were allocated since the pool was created.
+    pub fn num_allocated(&self) -> u64 {
+        self.num_allocated
+    }
+
+    /// Starts to record the keys of blocks that are allocated.
+    pub(crate) fn record_evicted_keys(&mut self) {
+        self.evicted_keys.get_or_insert_default();
+    }
+
+    /// Returns the keys that allocated blocks had since the last call, if they are recorded.
+    pub(crate) fn take_evicted_keys(&mut self) -> Vec<CacheKey> {
+        self.evicted_keys.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }

@@ -11,6 +11,7 @@
 //! Generated tokens that the trace does not know are unique. A request ends when its last token has
 //! a slot. In models with recurrent states, chunks end where states are cached.
 
+mod admission;
 mod following;
 mod instance;
 mod loads;
