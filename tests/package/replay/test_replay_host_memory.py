@@ -272,11 +272,12 @@ def test_the_tables_say_what_the_memory_brings(tmp_path: Path) -> None:
     lines = tmp_path / "lines.jsonl"
     output = succeed(
         "replay", written(tmp_path), *OPTIONS, "--host-blocks", "50,300", "--arrivals", "trace",
-        "--per-request", lines,
+        "--per-request", lines, "--eviction-policy", "lru", "--eviction-policy", "adaptive",
     ).output  # fmt: skip
     assert "CPU memory" in output
     assert "vllm, one pool with 300 blocks" in output
     assert "vllm + 50 blocks lru: CPU memory has 50 blocks, fewer than the pool" in output
+    assert "vllm + 50 blocks adaptive: CPU memory has 50 blocks" not in output
     assert "a load takes less time than computing the same tokens above" in output
     records = [json.loads(line) for line in lines.read_text().splitlines()]
     loaded = [r["loaded_tokens"] for r in records if r.get("host_memory") == "300 blocks lru"]

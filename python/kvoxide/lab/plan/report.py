@@ -117,11 +117,14 @@ class Report:
         return lines
 
     def _host_notes(self) -> list[str]:
-        """Return why sizes of CPU memory bring little, one sentence for each size and pool."""
+        """Return why sizes of CPU memory bring little under vLLM's policies, one sentence for each
+        size and pool."""
         small = {
             (candidate.host.memory.num_chunks, candidate.blocks): candidate
             for candidate in self.search.candidates
-            if candidate.host is not None and candidate.host.memory.num_chunks < candidate.blocks
+            if candidate.host is not None
+            and candidate.host.memory.eviction_policy != "adaptive"
+            and candidate.host.memory.num_chunks < candidate.blocks
         }
         return [
             f"CPU memory {candidate.host.name.rpartition(' ')[0]} has fewer blocks than the pool of"

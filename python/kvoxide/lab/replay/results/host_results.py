@@ -117,7 +117,10 @@ def _with_host(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, HostMemor
 
 
 def _size_note(outcome: Outcome, result: HostMemoryResult) -> str | None:
-    """Return why the size of CPU memory brings little, if it does."""
+    """Return why the size of CPU memory brings little under vLLM's policies, if it does."""
+    host = outcome.run.host
+    if host is None or host.memory.eviction_policy == "adaptive":
+        return None
     instances = 1 if (serving := outcome.run.workload.serving) is None else serving.instances
     num_chunks = result.num_chunks // instances
     longest = int(outcome.result.per_request[:, 0].max(initial=0))
