@@ -112,7 +112,7 @@ impl JointPool {
             self.release(view.id, None);
         }
         self.ends.insert(view.id, fits.then_some(end));
-        self.run_copies()
+        self.manager.end_simulated_step()
     }
 
     /// Ends a request, or preempts it.
@@ -125,14 +125,6 @@ impl JointPool {
     fn release(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
         // A request that never got a block is unknown to the manager.
         let _ = self.manager.with_retention(retention, |manager| manager.free(request));
-    }
-
-    /// Counts the copies of states as made. Nothing is copied here.
-    fn run_copies(&mut self) -> Result<()> {
-        self.manager.take_offloads();
-        let copies = self.manager.take_block_copies();
-        let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();
-        if copied.is_empty() { Ok(()) } else { self.manager.release_blocks(&copied) }
     }
 
     /// Returns the keys that the pool evicted since the last call and does not have again.

@@ -18,6 +18,15 @@ impl Manager {
         self.commands.copies.take()
     }
 
+    /// Ends a step of a simulation, which has no worker. Releases the blocks that would be copied,
+    /// and forgets those that a connector could read.
+    pub fn end_simulated_step(&mut self) -> Result<()> {
+        self.take_offloads();
+        let copies = self.take_block_copies();
+        let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();
+        if copied.is_empty() { Ok(()) } else { self.release_blocks(&copied) }
+    }
+
     /// Returns the blocks that a connector can read, added since the last call.
     pub fn take_offloads(&mut self) -> Vec<Offload> {
         self.commands.offloads.take()

@@ -322,10 +322,7 @@ impl Cache for ManagedCache {
     }
 
     fn step_has_run(&mut self) -> Result<(), kvoxide_core::Error> {
-        let _ = self.manager.take_offloads();
-        let copies = self.manager.take_block_copies();
-        let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();
-        if copied.is_empty() { Ok(()) } else { self.manager.release_blocks(&copied) }
+        self.manager.end_simulated_step()
     }
 
     fn occupancy(&self) -> Occupancy {

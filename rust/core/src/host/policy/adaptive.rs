@@ -9,10 +9,9 @@ use crate::host::links::{Links, NONE, Order};
 /// The chunks with a key, in the order of eviction.
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive {
-    /// The chunks whose blocks the pool has too, the last used one last.
-    copies: Order,
-    /// The other chunks, in the order in which their blocks left the pool.
-    others: Order,
+    /// The chunks whose blocks left the pool, in that order, and copies: the chunks whose blocks the
+    /// pool has too, the last used one last.
+    lists: [Order; 2],
     links: Links,
     /// Whether each chunk is one of the copies.
     is_copy: Vec<bool>,
@@ -28,15 +27,17 @@ impl Adaptive {
         if chunk as usize >= self.is_copy.len() {
             self.is_copy.resize(chunk as usize + 1, false);
         }
-        self.is_copy[chunk as usize] = false;
-        self.others.push(&mut self.links, chunk);
+        self.list(chunk, false);
+    }
+
+    fn list(&mut self, chunk: ChunkId, is_copy: bool) {
+        self.is_copy[chunk as usize] = is_copy;
+        self.lists[usize::from(is_copy)].push(&mut self.links, chunk);
     }
 
     pub(super) fn on_remove(&mut self, chunk: ChunkId) {
-        match self.is_copy[chunk as usize] {
-            true => self.copies.remove(&mut self.links, chunk),
-            false => self.others.remove(&mut self.links, chunk),
-        }
+        let is_copy = self.is_copy[chunk as usize];
+        self.lists[usize::from(is_copy)].remove(&mut self.links, chunk);
     }
 
     /// Loads of chunks ended, so the pool has their blocks.
@@ -49,11 +50,7 @@ impl Adaptive {
     /// Notes whether the pool has the block of a chunk, and will keep it.
     pub(super) fn set_copy(&mut self, chunk: ChunkId, is_copy: bool) {
         self.on_remove(chunk);
-        self.is_copy[chunk as usize] = is_copy;
-        match is_copy {
-            true => self.copies.push(&mut self.links, chunk),
-            false => self.others.push(&mut self.links, chunk),
-        }
+        self.list(chunk, is_copy);
     }
 
     /// Evicts up to `n` chunks that are not offered. A copy whose block is not in the pool any more
@@ -65,7 +62,8 @@ impl Adaptive {
         is_in_pool: impl Fn(&CacheKey) -> bool,
     ) -> Vec<CacheKey> {
         let mut evicted = Vec::with_capacity(n);
-        let mut next = self.copies.last();
+        let [others, copies] = [0, 1];
+        let mut next = self.lists[copies].last();
         while evicted.len() < n && next != NONE {
             let chunk = next;
             next = self.links.before(chunk);
@@ -75,7 +73,7 @@ impl Adaptive {
                 evicted.push(self.evict_one(chunks, chunk));
             }
         }
-        let mut next = self.others.first();
+        let mut next = self.lists[others].first();
         while evicted.len() < n && next != NONE {
             let chunk = next;
             next = self.links.next(chunk);
@@ -99,8 +97,9 @@ impl Adaptive {
 
     /// Returns the keys of copies and of the others, each with the last used one last.
     pub(super) fn lists(&self, chunks: &Chunks) -> [Vec<CacheKey>; 2] {
-        [&self.copies, &self.others]
-            .map(|order| order.iter(&self.links).map(|chunk| chunks.key(chunk)).collect())
+        let keys = |list: &Order| list.iter(&self.links).map(|chunk| chunks.key(chunk)).collect();
+        let [others, copies] = &self.lists;
+        [keys(copies), keys(others)]
     }
 }
 

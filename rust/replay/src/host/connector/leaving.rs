@@ -57,9 +57,9 @@ impl HostConnector {
         self.tier.note_used_in_pool(blocks.filter_map(|block| pool.blocks().key(block)));
     }
 
-    /// Returns the blocks of the pool that a load up to `end` tokens attaches. They are the `local`
-    /// ones of the pool's hit of `num_local` tokens and those that follow it, and windows at the
-    /// end, but no states. Returns `None` unless `adaptive` decides.
+    /// Returns the blocks of the pool that a load up to `end` tokens attaches: full attention from
+    /// the start on, windows at the end, and no further states. The pool's hit has `num_local` tokens
+    /// and the blocks `local`. Returns `None` unless `adaptive` decides.
     pub fn attached(
         &self,
         manager: &Manager,
