@@ -97,19 +97,24 @@ whole() {
     build vllm
     check_types
     build_site
-    end_beside
     find_browser
     find_prometheus
+    [[ $# -gt 0 ]] || compare_speed
+    end_beside
     if [[ $# -gt 0 ]]; then
         run_pytest_beside_vllm "$@"
         return
     fi
-    measure_speed
     leave_target_folder
-    # Ray mostly waits.
-    start_beside ray_cluster
+    start_beside small_steps
     run_pytest_beside_vllm --ignore "$on_ray"
     wait_beside
+}
+
+# The number of instructions does not depend on other load, and Ray mostly waits.
+small_steps() {
+    count_instructions
+    ray_cluster
 }
 
 # Runs a step at the same time as others. Its output is printed when they have ended.

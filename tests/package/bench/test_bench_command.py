@@ -52,16 +52,22 @@ def require_every_row(rows: Sequence[dict[str, Any]], layouts: Sequence[str]) ->
 
 
 @pytest.mark.parametrize(
-    "alone", [("--alone",), pytest.param((), marks=needs_vllm, id="beside vLLM")]
+    ("options", "layouts"),
+    [
+        (["--alone"], tuple(LAYOUTS)),
+        pytest.param(["--layout", "dsv4"], ("dsv4",), marks=needs_vllm, id="beside vLLM"),
+    ],
 )
-def test_the_host_tier_is_measured_if_asked_for(alone: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_host_tier_is_measured_if_asked_for(
+    options: list[str], layouts: tuple[str, ...], tmp_path: Path
+) -> None:
     path = tmp_path / "bench.json"
-    result = bench(*SMALL, "--host", *alone, "--json", path)
+    result = bench(*SMALL, "--host", *options, "--json", path)
     assert result.exit_code == 0, result.output
     rows = rows_in(path)
-    assert [(row["layout"], row["row"]) for row in rows] == list(product(LAYOUTS, HOST_ROWS))
+    assert [(row["layout"], row["row"]) for row in rows] == list(product(layouts, HOST_ROWS))
     assert all(row["kvoxide_us"] > 0 for row in rows)
-    assert all((row["vllm_us"] is None) == bool(alone) for row in rows)
+    assert all((row["vllm_us"] is None) == ("--alone" in options) for row in rows)
 
 
 def test_alone_gives_times_of_every_layout(tmp_path: Path) -> None:
