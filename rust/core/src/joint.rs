@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::block::CacheKey;
 use crate::error::Result;
-use crate::manager::{AllocateArgs, Manager, ManagerConfig};
+use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
 use crate::pool::RequestRetention;
 use crate::request::{RequestId, RequestView};
 
@@ -33,35 +33,11 @@ impl JointPool {
         Ok(Self { manager, ends: HashMap::new() })
     }
 
-    /// Returns whether the pool has a key.
-    pub fn has(&self, key: &CacheKey) -> bool {
-        self.manager.pool().find(key).is_some()
-    }
-
-    /// Sets the time in milliseconds that ends of priorities are compared with.
-    pub fn set_now(&mut self, milliseconds: u64) {
-        self.manager.set_now(milliseconds);
-    }
-
-    /// Starts a step.
-    pub fn step_starts(&mut self) {
-        self.manager.new_step_starts();
-    }
-
-    /// Notes that a request has slots for its first `end` tokens in the real pool. Its first call
-    /// looks up what this pool has of the request.
-    pub fn reach(
-        &mut self,
-        request: &RequestView<'_>,
-        end: usize,
-        retention: Option<&Arc<RequestRetention>>,
-    ) -> Result<()> {
-        match self.ends.get(&request.id).copied() {
-            Some(None) => Ok(()),
-            Some(Some(start)) if start >= end => Ok(()),
-            Some(Some(start)) => self.grow(request, start, end, retention),
-            None => self.admit(request, end, retention),
-        }
+    /// Lets a pool follow a manager. CPU memory has `num_chunks` chunks.
+    pub fn follow(manager: &mut Manager, num_chunks: usize) -> Result<()> {
+        let pool = Self::new(manager.config(), num_chunks)?;
+        manager.set_follower(Some(Box::new(pool)));
+        Ok(())
     }
 
     fn admit(
@@ -115,28 +91,66 @@ impl JointPool {
         self.manager.end_simulated_step()
     }
 
-    /// Ends a request, or preempts it.
-    pub fn free(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
+    fn release(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
+        // A request that never got a block is unknown to the manager.
+        let _ = self.manager.with_retention(retention, |manager| manager.free(request));
+    }
+}
+
+impl Follower for JointPool {
+    fn has(&self, key: &CacheKey) -> bool {
+        self.manager.pool().find(key).is_some()
+    }
+
+    /// Returns the keys that the pool evicted since the last call and does not have again.
+    fn take_given_up(&mut self) -> Vec<CacheKey> {
+        let mut evicted = self.manager.pool_mut().take_evicted_keys();
+        let pool = self.manager.pool();
+        evicted.retain(|key| pool.find(key).is_none());
+        evicted
+    }
+
+    /// Notes that a request has slots for its first `end` tokens in the real pool. Its first call
+    /// looks up what this pool has of the request. A request that this pool cannot serve is passed
+    /// over until it ends.
+    fn reach(
+        &mut self,
+        request: &RequestView<'_>,
+        end: usize,
+        retention: Option<&Arc<RequestRetention>>,
+    ) {
+        let is_served = match self.ends.get(&request.id).copied() {
+            Some(None) => return,
+            Some(Some(start)) if start >= end => return,
+            Some(Some(start)) => self.grow(request, start, end, retention),
+            None => self.admit(request, end, retention),
+        };
+        if is_served.is_err() {
+            self.release(request.id, None);
+            self.ends.insert(request.id, None);
+        }
+    }
+
+    fn free(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
         if self.ends.remove(&request).flatten().is_some() {
             self.release(request, retention);
         }
     }
 
-    fn release(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
-        // A request that never got a block is unknown to the manager.
-        let _ = self.manager.with_retention(retention, |manager| manager.free(request));
+    fn step_starts(&mut self) {
+        self.manager.new_step_starts();
     }
 
-    /// Returns the keys that the pool evicted since the last call and does not have again.
-    pub fn take_given_up(&mut self) -> impl Iterator<Item = CacheKey> + '_ {
-        let pool = self.manager.pool_mut();
-        let evicted = pool.take_evicted_keys();
-        let pool = self.manager.pool();
-        evicted.into_iter().filter(|key| pool.find(key).is_none())
+    fn set_now(&mut self, milliseconds: u64) {
+        self.manager.set_now(milliseconds);
     }
 
-    /// Forgets all requests and keys.
-    pub fn reset(&mut self) {
+    fn set_retention_interval(&mut self, interval: Option<usize>) {
+        // The manager that is followed accepted the interval.
+        let _ = self.manager.set_retention_interval(interval);
+    }
+
+    fn reset(&mut self) {
         for (request, _) in std::mem::take(&mut self.ends) {
             self.release(request, None);
         }
@@ -168,8 +182,8 @@ mod tests {
     fn serve(pool: &mut JointPool, id: RequestId, hashes: &[BlockHash]) {
         let num_tokens = BLOCK * hashes.len();
         let view = RequestView::new(id, hashes, num_tokens);
-        pool.reach(&view, num_tokens / 2, None).expect("slots");
-        pool.reach(&view, num_tokens, None).expect("slots");
+        pool.reach(&view, num_tokens / 2, None);
+        pool.reach(&view, num_tokens, None);
         pool.free(id, None);
     }
 
@@ -179,9 +193,9 @@ mod tests {
         serve(&mut pool, 1, &first);
         serve(&mut pool, 2, &second);
         assert!(first.iter().chain(&second).all(|hash| pool.has(&key(hash))));
-        assert_eq!(pool.take_given_up().count(), 0);
+        assert!(pool.take_given_up().is_empty());
         serve(&mut pool, 3, &third);
-        let given_up: Vec<_> = pool.take_given_up().collect();
+        let given_up = pool.take_given_up();
         let wanted: Vec<_> = first.iter().rev().map(key).collect();
         assert_eq!(given_up, wanted);
         assert!(second.iter().chain(&third).all(|hash| pool.has(&key(hash))));
@@ -193,7 +207,7 @@ mod tests {
         serve(&mut pool, 1, &hashes);
         serve(&mut pool, 2, &[7, 8].map(|n| BlockHash([n, 2, 2, 2])));
         serve(&mut pool, 3, &hashes);
-        let given_up: Vec<_> = pool.take_given_up().collect();
+        let given_up = pool.take_given_up();
         assert!(given_up.iter().all(|key| !pool.has(key)));
         assert!(hashes.iter().all(|hash| pool.has(&key(hash))));
     }
@@ -202,8 +216,8 @@ mod tests {
     fn a_request_that_is_too_large_is_passed_over_until_it_ends() {
         let (mut pool, [large, small]) = (pool(3, 2), [hashes(0, 9), hashes(50, 2)]);
         let view = RequestView::new(1, &large[..], BLOCK * large.len());
-        pool.reach(&view, BLOCK * 9, None).expect("no slots");
-        pool.reach(&view, BLOCK * 9, None).expect("still none");
+        pool.reach(&view, BLOCK * 9, None);
+        pool.reach(&view, BLOCK * 9, None);
         serve(&mut pool, 2, &small);
         assert!(small.iter().all(|hash| pool.has(&key(hash))));
         pool.free(1, None);

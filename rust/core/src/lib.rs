@@ -50,7 +50,7 @@ pub use error::{Error, Result};
 pub use group::{GroupSpec, Offload, Size, SlotDemand};
 pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
-    Admitted, AllocateArgs, BlockCounts, ByKind, GroupMemory, Manager, ManagerConfig,
+    Admitted, AllocateArgs, BlockCounts, ByKind, Follower, GroupMemory, Manager, ManagerConfig,
     ObservedAdmission, ObservedRequest, OutcomeReport, RetentionReport,
 };
 pub use outcomes::{Outcome, PromptOutcomes};

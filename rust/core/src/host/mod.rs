@@ -8,6 +8,7 @@
 //!
 //! In the order of its layers, each module uses only the modules below it:
 //!
+//! - [`together`]: GPU and CPU memory together, for `adaptive`.
 //! - [`search`]: the longest hit of a request in all groups of a connector.
 //! - [`leaving`], [`lookup`], [`store`], [`tier`]: the calls of the tier. The first has the calls of
 //!   kvoxide's own policy, `adaptive`. The second looks up many keys, the third stores them, and the
@@ -17,6 +18,8 @@
 //!   [`event`] and [`release`] have the types of events and of vLLM's releases.
 //! - [`chunks`], [`ordered_keys`]: the containers, chunks by key and keys in an order.
 //! - [`key`], [`links`]: keys with their positions, and the links of ordered lists.
+
+mod together;
 
 mod search;
 
@@ -49,3 +52,4 @@ pub use request::{HostRequest, Seen};
 pub use search::{ChunkLookup, HostGroup, HostHit, HostSearch, TooFewKeys, WantedLoad};
 pub use store::StorePlan;
 pub use tier::{ChunkState, HostTier, HostTierConfig};
+pub use together::{ChunkKeys, HashKeys, Horizon, LoadableKeys, attached, last_window};

@@ -39,6 +39,8 @@ impl Manager {
         let new_blocks = self.allocate_if_possible(observer, request, args);
         if !matches!(new_blocks, Ok(Some(_))) {
             self.forget_unless_known(request.id);
+        } else if self.follower.is_some() {
+            self.follow_allocation(request, args);
         }
         new_blocks
     }

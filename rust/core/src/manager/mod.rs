@@ -8,6 +8,7 @@
 mod admit;
 mod cache;
 mod direct_writes;
+mod follower;
 mod look_up;
 mod memory;
 mod outcomes;
@@ -27,6 +28,7 @@ mod config;
 
 pub use args::AllocateArgs;
 pub use config::ManagerConfig;
+pub use follower::Follower;
 pub use memory::GroupMemory;
 pub use outcomes::{ObservedAdmission, ObservedRequest, OutcomeReport};
 pub use report::{Admitted, BlockCounts, ByKind, RetentionReport};
@@ -58,6 +60,8 @@ pub struct Manager {
     admitted: Admitted,
     /// Classifies prompts, if their outcomes are observed.
     pub(crate) outcomes: Option<Box<OutcomeObserver>>,
+    /// Decides what CPU memory keeps, if it decides together with the pool.
+    follower: Option<Box<dyn Follower>>,
     retention: ActivePolicy,
 }
 
@@ -85,6 +89,7 @@ impl Manager {
             memos: LookupMemos::default(),
             admitted: Admitted::default(),
             outcomes: None,
+            follower: None,
             retention,
             layout,
             groups,
@@ -131,6 +136,9 @@ impl Manager {
     pub fn new_step_starts(&mut self) {
         let states = self.groups.iter_mut().filter_map(Group::states_mut);
         states.for_each(|states| states.step_starts());
+        if let Some(follower) = &mut self.follower {
+            follower.step_starts();
+        }
     }
 
     /// Returns the configuration.

@@ -14,6 +14,9 @@ impl Manager {
         let policy = Policy { retention_interval: interval, ..self.config.policy.clone() };
         self.retention.set_policy(policy.clone())?;
         self.config.policy = policy;
+        if let Some(follower) = &mut self.follower {
+            follower.set_retention_interval(interval);
+        }
         Ok(())
     }
 
@@ -52,5 +55,8 @@ impl Manager {
     /// live has ended get the default priority.
     pub fn set_now(&mut self, now: u64) {
         self.retention.set_now(&mut self.pool, now);
+        if let Some(follower) = &mut self.follower {
+            follower.set_now(now);
+        }
     }
 }

@@ -52,6 +52,9 @@ impl Manager {
         let Self { groups, commands, .. } = self;
         groups.iter_mut().for_each(|group| group.end(request, commands));
         self.retention.pin_ended(&mut self.pool, &held);
+        if self.follower.is_some() {
+            self.follow_end(request);
+        }
         Ok(held)
     }
 
@@ -133,6 +136,9 @@ impl Manager {
         let is_reset = self.config.groups.is_empty() || self.pool.reset();
         if let Some(outcomes) = self.outcomes.as_mut().filter(|_| is_reset) {
             outcomes.forget_prompts();
+        }
+        if let Some(follower) = self.follower.as_mut().filter(|_| is_reset) {
+            follower.reset();
         }
         is_reset
     }

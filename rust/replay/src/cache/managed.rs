@@ -67,7 +67,7 @@ impl ManagedCache {
 
     /// Adds CPU memory.
     pub fn add_host(&mut self, memory: &HostMemory) -> Result<(), kvoxide_core::Error> {
-        self.host = Some(Box::new(HostConnector::new(&self.manager, memory)?));
+        self.host = Some(Box::new(HostConnector::new(&mut self.manager, memory)?));
         Ok(())
     }
 
@@ -75,12 +75,6 @@ impl ManagedCache {
     fn begin_call(&self, request: RequestId) {
         if let Some(callers) = &self.callers {
             callers.begin(request);
-        }
-    }
-
-    fn note_released(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
-        if let Some(host) = &mut self.host {
-            host.note_released(request, retention);
         }
     }
 
@@ -119,9 +113,6 @@ impl Cache for ManagedCache {
         }
         if let Some(arrival) = arrival.filter(|_| self.manager.has_times_to_live() || has_end) {
             self.manager.set_now(arrival / 1_000);
-            if let Some(host) = &mut self.host {
-                host.set_milliseconds(arrival / 1_000);
-            }
         }
     }
 
@@ -160,9 +151,6 @@ impl Cache for ManagedCache {
         };
         let new_blocks = self.call(request.id, |manager| manager.allocate_slots(request, &args))?;
         if let (Some(new_blocks), Some(host)) = (&new_blocks, &mut self.host) {
-            let num_hit = hit.map_or(0, |hit| hit.length);
-            let end = request.num_computed_tokens + num_hit + slots.num_new_tokens;
-            host.note_slots(request, end, self.retentions.get(&request.id))?;
             match request.is_waiting {
                 true => host.note_table(&self.manager, request),
                 false => host.note_new_blocks(request.id, new_blocks),
@@ -207,7 +195,6 @@ impl Cache for ManagedCache {
             return Ok(false);
         }
         if let Some(host) = &mut self.host {
-            host.note_slots(request, hit.length, self.retentions.get(&request.id))?;
             host.note_allocated(&self.manager, request.id);
             host.load(&self.manager, request, num_local, hit.num_loaded)?;
         }
@@ -254,14 +241,12 @@ impl Cache for ManagedCache {
         self.begin_call(request);
         // A request that never got a block is unknown to the manager.
         let retention = self.retentions.remove(&request);
-        self.note_released(request, retention.as_ref());
         let _ = self.manager.with_retention(retention.as_ref(), |manager| manager.free(request));
     }
 
     fn free_after(&mut self, request: RequestId, num_steps: usize) {
         self.begin_call(request);
         let retention = self.retentions.remove(&request);
-        self.note_released(request, retention.as_ref());
         let pop = |manager: &mut Manager| manager.pop_blocks_for_free(request);
         if let Ok(mut blocks) = self.manager.with_retention(retention.as_ref(), pop) {
             blocks.reverse();
@@ -296,7 +281,6 @@ impl Cache for ManagedCache {
     fn preempt(&mut self, request: RequestId) {
         self.begin_call(request);
         let retention = self.retentions.get(&request).map(|it| Arc::new(it.while_preempted()));
-        self.note_released(request, retention.as_ref());
         let _ = self.manager.with_retention(retention.as_ref(), |manager| manager.free(request));
     }
 
@@ -307,18 +291,11 @@ impl Cache for ManagedCache {
     }
 
     fn reset(&mut self) -> bool {
-        let is_reset = self.manager.reset_prefix_cache();
-        if let Some(host) = self.host.as_mut().filter(|_| is_reset) {
-            host.note_reset();
-        }
-        is_reset
+        self.manager.reset_prefix_cache()
     }
 
     fn step_starts(&mut self) {
         self.manager.new_step_starts();
-        if let Some(host) = &mut self.host {
-            host.step_starts();
-        }
     }
 
     fn step_has_run(&mut self) -> Result<(), kvoxide_core::Error> {

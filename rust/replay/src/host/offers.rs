@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use kvoxide_core::host::{ChunkLookup, HostGroup};
+use kvoxide_core::host::{ChunkKeys, ChunkLookup, HashKeys, HostGroup};
 use kvoxide_core::retention::{MaskQuery, RetentionMask, merge_runs};
 use kvoxide_core::{CacheKey, NULL_BLOCK};
 
 use super::geometry::{Geometry, GroupMask};
-use super::keys::GroupKeys;
 use super::request::{Progress, RequestState};
 
 /// A chunk that is offered.
@@ -31,13 +30,8 @@ pub(super) struct Offer {
 
 impl Geometry {
     /// Returns the keys of a request in a group.
-    pub fn keys<'a>(&self, at: usize, progress: &Progress<'a>) -> GroupKeys<'a> {
-        let group = &self.groups()[at];
-        GroupKeys {
-            hashes: progress.hashes,
-            group: group.group_idx as u16,
-            per_chunk: group.tokens_per_chunk / self.hash_block_size,
-        }
+    pub fn keys<'a>(&self, at: usize, progress: &Progress<'a>) -> HashKeys<'a> {
+        HashKeys::of(&self.groups()[at], progress.hashes, self.hash_block_size)
     }
 
     /// Returns how many tokens of a request can be offered.

@@ -8,18 +8,20 @@ mod transfers;
 
 use std::collections::{HashMap, HashSet};
 
-use kvoxide_core::host::{ChunkLookup, HostPolicy, HostTier, HostTierConfig, WantedLoad};
+use kvoxide_core::host::{
+    ChunkKeys, ChunkLookup, HashKeys, Horizon, HostPolicy, HostTier, HostTierConfig, LoadableKeys,
+    WantedLoad,
+};
 use kvoxide_core::joint::JointPool;
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
 
 use super::geometry::Geometry;
 use super::jobs::{Job, Queue};
-use super::keys::{KeysOfBoth, LoadableKeys};
+use super::keys::KeysOfBoth;
 use super::report::HostReport;
 use super::request::{EndedRequest, Progress, RequestState};
 use super::settings::HostMemory;
 use crate::clock::Nanoseconds;
-use leaving::Horizon;
 use transfers::Pace;
 
 /// A host tier, and the transfers between it and the pool.
@@ -37,8 +39,6 @@ pub(crate) struct HostConnector {
     loads: Queue,
     stores: Queue,
     pace: Pace,
-    /// The pool that decides which blocks are kept, under `adaptive`.
-    joint: Option<Box<JointPool>>,
     horizon: Horizon,
     now: Nanoseconds,
     /// The number of steps so far.
@@ -62,7 +62,7 @@ pub(crate) struct HostTokens {
 
 impl HostConnector {
     /// Creates an empty tier for a manager.
-    pub fn new(manager: &Manager, settings: &HostMemory) -> Result<Self, Error> {
+    pub fn new(manager: &mut Manager, settings: &HostMemory) -> Result<Self, Error> {
         settings.check()?;
         let config = HostTierConfig {
             store_threshold: settings.store_threshold,
@@ -70,14 +70,12 @@ impl HostConnector {
             ..HostTierConfig::new(settings.num_chunks, settings.policy)
         };
         let chunk_bytes = settings.chunk_bytes;
-        let joint = match settings.policy {
-            HostPolicy::Adaptive => {
-                Some(Box::new(JointPool::new(manager.config(), settings.num_chunks)?))
-            }
-            HostPolicy::Lru | HostPolicy::Arc => None,
-        };
+        let tier = HostTier::new(&config)?;
+        if settings.policy == HostPolicy::Adaptive {
+            JointPool::follow(manager, settings.num_chunks)?;
+        }
         Ok(Self {
-            tier: HostTier::new(&config)?,
+            tier,
             geometry: Geometry::of(manager),
             requests: HashMap::new(),
             ended: Vec::new(),
@@ -86,7 +84,6 @@ impl HostConnector {
             loads: Queue::new(settings.load, chunk_bytes),
             stores: Queue::new(settings.store, chunk_bytes),
             pace: Pace::AtOnce,
-            joint,
             horizon: Horizon::default(),
             now: 0,
             num_steps: 0,
@@ -98,6 +95,11 @@ impl HostConnector {
             },
             settings: settings.clone(),
         })
+    }
+
+    /// Returns whether `adaptive` decides.
+    fn decides_over_both(&self) -> bool {
+        self.settings.policy == HostPolicy::Adaptive
     }
 
     fn state(&mut self, request: RequestId) -> &mut RequestState {
@@ -128,13 +130,13 @@ impl HostConnector {
         };
         let search = &self.geometry.search;
         // A hash that needs tokens after its block can be missing.
-        let found = match self.joint {
-            None => search.find(wanted, &keys, &self.tier),
-            Some(_) => {
+        let found = match self.decides_over_both() {
+            false => search.find(wanted, &keys, &self.tier),
+            true => {
                 let pool = manager.pool();
                 let groups = self.geometry.groups().iter().zip(&keys);
                 let keys: Vec<_> = groups
-                    .map(|(group, &keys)| LoadableKeys { keys, pool, is_state: group.is_state })
+                    .map(|(group, keys)| LoadableKeys { keys, pool, is_state: group.is_state })
                     .collect();
                 search.find(wanted, &keys, &self.tier)
             }
@@ -159,7 +161,7 @@ impl HostConnector {
         &self,
         manager: &Manager,
         wanted: &WantedLoad,
-        keys: &[super::keys::GroupKeys<'_>],
+        keys: &[HashKeys<'_>],
         num_hit: usize,
     ) -> usize {
         let pool = manager.pool();
@@ -248,7 +250,7 @@ impl HostConnector {
     pub fn note_table(&mut self, manager: &Manager, view: &RequestView<'_>) {
         let Ok(held) = manager.blocks_of(view.id) else { return };
         self.note_allocated(manager, view.id);
-        if self.joint.is_some() {
+        if self.decides_over_both() {
             return self.note_used(manager, view.id);
         }
         let groups: Vec<_> = self.geometry.groups().iter().map(|group| group.group_idx).collect();

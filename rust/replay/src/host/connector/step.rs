@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use kvoxide_core::host::{ChunkLookup, HostGroup};
+use kvoxide_core::host::{ChunkKeys, ChunkLookup, HostGroup};
 use kvoxide_core::{Error, Manager, NULL_BLOCK, Offload, RequestId, RequestView};
 
 use super::HostConnector;
@@ -23,7 +23,7 @@ impl HostConnector {
         scheduled: impl Iterator<Item = (RequestView<'a>, usize)> + Clone,
     ) -> Result<Nanoseconds, Error> {
         let fence = self.fence();
-        if self.joint.is_some() {
+        if self.decides_over_both() {
             self.store_leaving(manager);
             return Ok(fence);
         }

@@ -1,0 +1,140 @@
+//! The keys of a request in one group, found in pool and tier.
+
+use std::ops::Range;
+
+use crate::block::{CacheKey, GroupId};
+use crate::host::search::{ChunkLookup, HostGroup};
+use crate::host::tier::HostTier;
+use crate::pool::BlockPool;
+use crate::request::{HashSource, HashWindow};
+
+/// The keys of a request's chunks in one group, by their place.
+pub trait ChunkKeys: ChunkLookup {
+    /// Returns the key of the chunk at a place.
+    fn at(&self, place: usize) -> CacheKey;
+}
+
+/// The keys of a request in one group, made of its hashes.
+#[derive(Clone, Copy, Debug)]
+pub struct HashKeys<'a> {
+    hashes: HashWindow<'a>,
+    group: GroupId,
+    /// Hashes per chunk.
+    per_chunk: usize,
+}
+
+impl<'a> HashKeys<'a> {
+    /// Returns the keys of a group, of hashes that cover `hash_block_size` tokens each.
+    pub fn of(group: &HostGroup, hashes: HashWindow<'a>, hash_block_size: usize) -> Self {
+        let per_chunk = group.tokens_per_chunk / hash_block_size;
+        Self { hashes, group: group.group_idx as GroupId, per_chunk }
+    }
+
+    /// Returns the keys at some places.
+    pub fn at_places(
+        &self,
+        places: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = CacheKey> + ExactSizeIterator + '_ {
+        places.map(|place| self.at(place))
+    }
+}
+
+impl ChunkKeys for HashKeys<'_> {
+    fn at(&self, place: usize) -> CacheKey {
+        CacheKey { hash: self.hashes.of_block(place, self.per_chunk), group: self.group }
+    }
+}
+
+impl ChunkLookup for HashKeys<'_> {
+    fn len(&self) -> usize {
+        HashSource::len(&self.hashes) / self.per_chunk
+    }
+
+    fn prefix(&self, places: Range<usize>, tier: &HostTier) -> Option<usize> {
+        tier.lookup_prefix(self.at_places(places))
+    }
+
+    fn window(
+        &self,
+        places: Range<usize>,
+        (window, first_window): (usize, usize),
+        tier: &HostTier,
+    ) -> Option<usize> {
+        tier.lookup_window(self.at_places(places), window, first_window)
+    }
+
+    fn is_any_loading(&self, places: Range<usize>, tier: &HostTier) -> bool {
+        tier.is_any_loading(self.at_places(places))
+    }
+}
+
+/// The keys of a request in one group as a load can use them: blocks of the pool up to the first one that it lacks, then
+/// chunks of the tier. A window is taken from one of the two, and a state from the tier.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadableKeys<'a, K> {
+    /// The keys.
+    pub keys: &'a K,
+    /// The pool.
+    pub pool: &'a BlockPool,
+    /// Whether each chunk is a state.
+    pub is_state: bool,
+}
+
+impl<K: ChunkKeys> LoadableKeys<'_, K> {
+    fn is_in_pool(&self, place: usize) -> bool {
+        self.pool.find(&self.keys.at(place)).is_some()
+    }
+}
+
+impl<K: ChunkKeys> ChunkLookup for LoadableKeys<'_, K> {
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn prefix(&self, places: Range<usize>, tier: &HostTier) -> Option<usize> {
+        let num_in_pool = places.clone().take_while(|&place| self.is_in_pool(place)).count();
+        let rest = self.keys.prefix(places.start + num_in_pool..places.end, tier)?;
+        Some(num_in_pool + rest)
+    }
+
+    fn window(
+        &self,
+        places: Range<usize>,
+        windows: (usize, usize),
+        tier: &HostTier,
+    ) -> Option<usize> {
+        let in_pool = match self.is_state {
+            true => 0,
+            false => last_window(places.clone(), windows, |place| self.is_in_pool(place)),
+        };
+        match self.keys.window(places, windows, tier) {
+            Some(in_tier) => Some(in_tier.max(in_pool)),
+            None => (in_pool > 0).then_some(in_pool),
+        }
+    }
+
+    fn is_any_loading(&self, places: Range<usize>, tier: &HostTier) -> bool {
+        self.keys.is_any_loading(places, tier)
+    }
+}
+
+/// Returns the end of the last run of `window` places that have a chunk or block, counted from the
+/// first place. The run at the end has to have `first_window`. Without such a run, it is the end of
+/// the run at the start.
+pub fn last_window(
+    places: Range<usize>,
+    (window, first_window): (usize, usize),
+    has: impl Fn(usize) -> bool,
+) -> usize {
+    let (start, mut run, mut wanted) = (places.start, 0, first_window);
+    for place in places.rev() {
+        match has(place) {
+            true => run += 1,
+            false => (run, wanted) = (0, window),
+        }
+        if run == wanted {
+            return place - start + run;
+        }
+    }
+    run
+}

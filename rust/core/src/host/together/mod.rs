@@ -1,0 +1,16 @@
+//! GPU and CPU memory together, for `adaptive`: a load takes from the pool the blocks that it has,
+//! and blocks are stored before the pool evicts them.
+//!
+//! - [`horizon`]: how many of the blocks that leave the pool next are stored.
+//! - [`attached`]: the blocks of the pool that a load attaches.
+//! - [`keys`]: the keys of a request, found in pool and tier.
+
+mod horizon;
+
+mod attached;
+
+mod keys;
+
+pub use attached::attached;
+pub use horizon::Horizon;
+pub use keys::{ChunkKeys, HashKeys, LoadableKeys, last_window};

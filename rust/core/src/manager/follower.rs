@@ -1,0 +1,83 @@
+//! A simulated pool that sees the requests of a manager.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Manager;
+use super::args::AllocateArgs;
+use crate::block::CacheKey;
+use crate::pool::{Adaptive, RequestRetention};
+use crate::request::{RequestId, RequestView};
+
+/// Sees the calls of a manager, and decides which keys CPU memory keeps.
+pub trait Follower: fmt::Debug + Send + Sync {
+    /// Returns whether a key is kept.
+    fn has(&self, key: &CacheKey) -> bool;
+
+    /// Returns the keys that are no longer kept since the last call.
+    fn take_given_up(&mut self) -> Vec<CacheKey>;
+
+    /// Notes that a request has slots for its first `end` tokens. The request has all its hashes.
+    fn reach(
+        &mut self,
+        request: &RequestView<'_>,
+        end: usize,
+        retention: Option<&Arc<RequestRetention>>,
+    );
+
+    /// Ends a request, or preempts it.
+    fn free(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>);
+
+    /// Starts a step.
+    fn step_starts(&mut self);
+
+    /// Sets the time in milliseconds that ends of priorities are compared with.
+    fn set_now(&mut self, milliseconds: u64);
+
+    /// Sets the tokens between the states and windows that are cached.
+    fn set_retention_interval(&mut self, interval: Option<usize>);
+
+    /// Forgets all requests and keys.
+    fn reset(&mut self);
+}
+
+impl Manager {
+    /// Lets a follower see the calls from now on, in place of an earlier one. With a follower, each
+    /// allocation needs all hashes of its request.
+    pub fn set_follower(&mut self, follower: Option<Box<dyn Follower>>) {
+        self.follower = follower;
+    }
+
+    /// Returns the follower, if there is one.
+    #[inline]
+    pub fn follower(&self) -> Option<&dyn Follower> {
+        self.follower.as_deref()
+    }
+
+    /// Returns the keys that the follower no longer keeps since the last call.
+    pub fn take_given_up(&mut self) -> Vec<CacheKey> {
+        self.follower.as_mut().map(|follower| follower.take_given_up()).unwrap_or_default()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn follow_allocation(&mut self, request: &RequestView<'_>, args: &AllocateArgs<'_>) {
+        let retention = self.requested_retention();
+        if let Some(follower) = &mut self.follower {
+            follower.reach(request, args.num_final(request), retention.as_ref());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn follow_end(&mut self, request: RequestId) {
+        let retention = self.requested_retention();
+        if let Some(follower) = &mut self.follower {
+            follower.free(request, retention.as_ref());
+        }
+    }
+
+    fn requested_retention(&self) -> Option<Arc<RequestRetention>> {
+        self.pool.adaptive().and_then(Adaptive::requested)
+    }
+}
