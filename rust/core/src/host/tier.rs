@@ -88,6 +88,21 @@ impl HostTier {
         })
     }
 
+    /// Returns an empty tier with another policy and the same other settings. Offers are not
+    /// counted.
+    pub fn with_policy(&self, policy: HostPolicy) -> Result<Self> {
+        Self::new(&HostTierConfig {
+            release: self.release,
+            enable_events: self.events.is_some(),
+            ..HostTierConfig::new(self.num_chunks(), policy)
+        })
+    }
+
+    /// Returns the policy.
+    pub fn policy(&self) -> HostPolicy {
+        self.policy.policy()
+    }
+
     /// Returns the state of the chunk of a key, if there is one.
     pub fn lookup(&self, key: &CacheKey) -> Option<ChunkState> {
         self.chunks.find(key).map(|chunk| match self.chunks.references(chunk) {

@@ -36,6 +36,16 @@ impl HostPolicy {
     /// The policies that vLLM has, with its names.
     pub const OF_VLLM: [(&'static str, Self); 2] = [Self::ALL[0], Self::ALL[1]];
 
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        let [lru, arc, adaptive] = Self::ALL;
+        match self {
+            Self::Lru => lru.0,
+            Self::Arc => arc.0,
+            Self::Adaptive => adaptive.0,
+        }
+    }
+
     /// Returns the policy of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, policy)| policy)
@@ -56,6 +66,15 @@ impl PolicyState {
             HostPolicy::Lru => Self::Lru(Lru::new(release, capacity)),
             HostPolicy::Arc => Self::Arc(Arc::new(capacity)),
             HostPolicy::Adaptive => Self::Adaptive(Adaptive::new(capacity)),
+        }
+    }
+
+    /// Returns which policy it is.
+    pub(super) fn policy(&self) -> HostPolicy {
+        match self {
+            Self::Lru(_) => HostPolicy::Lru,
+            Self::Arc(_) => HostPolicy::Arc,
+            Self::Adaptive(_) => HostPolicy::Adaptive,
         }
     }
 

@@ -26,6 +26,11 @@ impl Horizon {
         is_short
     }
 
+    /// Forgets which blocks are stored, because the tier forgot them.
+    pub fn forget_stores(&mut self) {
+        self.stored_to = 0;
+    }
+
     /// Ends a step. The pool has `num_blocks` blocks and has allocated `num_allocated` in all its
     /// steps. Returns how many of the next blocks are to be stored now, unless enough are stored
     /// already. Blocks of requests that ended can be taken before others.

@@ -2,10 +2,13 @@
 //! and blocks are stored before the pool evicts them.
 //!
 //! - [`horizon`]: how many of the blocks that leave the pool next are stored.
-//! - [`attached`]: the blocks of the pool that a load attaches.
+//! - [`look_up`]: a look-up in both.
+//! - [`attached`]: the blocks of the pool that a load attaches, and the chunks that it brings.
 //! - [`keys`]: the keys of a request, found in pool and tier.
 
 mod horizon;
+
+mod look_up;
 
 mod attached;
 
@@ -13,4 +16,4 @@ mod keys;
 
 pub use attached::attached;
 pub use horizon::Horizon;
-pub use keys::{ChunkKeys, HashKeys, LoadableKeys, last_window};
+pub use keys::{ChunkKeys, HashKeys, last_window};

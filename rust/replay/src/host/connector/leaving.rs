@@ -43,12 +43,7 @@ impl HostConnector {
         if !self.decides_over_both() || self.pace == Pace::Recorded {
             return false;
         }
-        let groups = self.geometry.groups().iter();
-        let num_blocks = groups.map(|group| {
-            let num_blocks = num_tokens.div_ceil(group.tokens_per_block);
-            group.load_window(num_tokens).map_or(num_blocks, |window| window.min(num_blocks))
-        });
-        let num_blocks = num_blocks.sum::<usize>() as u64;
+        let num_blocks = self.geometry.search.num_blocks_taken(num_tokens);
         let state = self.state(request);
         if std::mem::replace(&mut state.has_waited_for_stores, true) {
             return false;

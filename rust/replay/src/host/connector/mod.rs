@@ -9,8 +9,7 @@ mod transfers;
 use std::collections::{HashMap, HashSet};
 
 use kvoxide_core::host::{
-    ChunkKeys, ChunkLookup, HashKeys, Horizon, HostPolicy, HostTier, HostTierConfig, LoadableKeys,
-    WantedLoad,
+    ChunkKeys, ChunkLookup, HashKeys, Horizon, HostPolicy, HostTier, HostTierConfig, WantedLoad,
 };
 use kvoxide_core::joint::JointPool;
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
@@ -132,14 +131,7 @@ impl HostConnector {
         // A hash that needs tokens after its block can be missing.
         let found = match self.decides_over_both() {
             false => search.find(wanted, &keys, &self.tier),
-            true => {
-                let pool = manager.pool();
-                let groups = self.geometry.groups().iter().zip(&keys);
-                let keys: Vec<_> = groups
-                    .map(|(group, keys)| LoadableKeys { keys, pool, is_state: group.is_state })
-                    .collect();
-                search.find(wanted, &keys, &self.tier)
-            }
+            true => search.find_in_both(wanted, &keys, manager.pool(), &self.tier),
         };
         let Some(num_tokens) = found.map_or(Some(0), |hit| hit.num_tokens) else {
             return HostTokens { is_later: true, ..HostTokens::default() };
