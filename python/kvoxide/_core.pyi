@@ -598,7 +598,8 @@ class RetentionReport:
         so the number can be larger than the hits."""
     @property
     def default_hit_tokens(self) -> int:
-        """An estimate of the prompt tokens that the default policy would have hit.
+        """An estimate of the prompt tokens that the default policy would have hit. If CPU memory
+        decides with ``adaptive`` too, hits in both memories, with LRU in CPU memory.
         docs/explain/retention.md states its error."""
     @property
     def is_default_hit_a_limit(self) -> bool:
@@ -1495,7 +1496,8 @@ class SimulationResult:
     never evicts, unless a group has states."""
     default_hit_tokens: int | None
     """Prompt tokens that the default policy would have hit, as adaptive retention estimates it in a
-    server; None for other policies and for several instances."""
+    server; None for other policies and for several instances. If CPU memory decides with
+    ``adaptive`` too, hits in both memories, with LRU in CPU memory."""
     @property
     @deprecated("use scoring_functions")
     def orderings(self) -> list[str | None]: ...

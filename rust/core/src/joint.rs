@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
 use crate::pool::RequestRetention;
 use crate::request::{RequestId, RequestView};
+use crate::retention::DefaultHits;
 
 /// A simulated pool of the size of GPU and CPU memory together.
 #[derive(Debug)]
@@ -29,7 +30,12 @@ impl JointPool {
             watermark: 0.0,
             ..config.clone()
         })?;
-        manager.pool_mut().record_evicted_keys();
+        let pool = manager.pool_mut();
+        pool.record_evicted_keys();
+        if let Some((adaptive, _)) = pool.adaptive_mut() {
+            // vLLM's CPU memory has what the pool has too, so the smaller memory adds nothing.
+            adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
+        }
         Ok(Self { manager, ends: HashMap::new() })
     }
 
@@ -108,6 +114,13 @@ impl Follower for JointPool {
         let pool = self.manager.pool();
         evicted.retain(|key| pool.find(key).is_none());
         evicted
+    }
+
+    fn default_hits(&self) -> DefaultHits {
+        let hits = self.manager.default_hits();
+        // vLLM's CPU memory can lose a window and keep the prefix. The sample has full blocks alone.
+        let has_tails = self.manager.groups().iter().any(|group| group.is_sparse);
+        DefaultHits { is_upper_limit: hits.is_upper_limit || has_tails, ..hits }
     }
 
     /// Notes that a request has slots for its first `end` tokens in the real pool. Its first call

@@ -58,7 +58,7 @@ class MinuteLog:
         if began is None or after.time - began.time < HOUR:
             return
         if _hits_fewer(began, after):
-            _warn_of_hour(began.report, after.report)
+            _warn_of_hour(began, after)
             self._hour.clear()
             self._hour.append(after)
         while len(self._hour) > 1 and self._is_hour_old(self._hour[1], after):
@@ -102,26 +102,31 @@ def _hits_fewer(before: _Sample, after: _Sample) -> bool:
     """Return whether the default policy would have hit more in the time between two samples, by
     more than the error of the estimate.
 
-    Tokens that were loaded from CPU memory count as hits. The estimate has only hits on the GPU, so
-    the default would have hit at least as much as it says.
+    Tokens that were loaded from CPU memory count as hits. Unless CPU memory decides with
+    ``adaptive`` too, the estimate has only hits on the GPU, so the default would have hit at least
+    as much as it says.
     """
     old, new = before.report, after.report
     if new.is_default_hit_a_limit:
         return False
-    loaded = after.num_loaded_tokens - before.num_loaded_tokens
-    hits = new.hit_tokens - old.hit_tokens + loaded
     margin = MARGIN * (new.prompt_tokens - old.prompt_tokens)
-    return _default_hits(old, new) - hits > margin
+    return _default_hits(old, new) - _num_hits(before, after) > margin
 
 
-def _warn_of_hour(before: RetentionReport, after: RetentionReport) -> None:
-    prompt_tokens = after.prompt_tokens - before.prompt_tokens
+def _num_hits(before: _Sample, after: _Sample) -> int:
+    loaded = after.num_loaded_tokens - before.num_loaded_tokens
+    return after.report.hit_tokens - before.report.hit_tokens + loaded
+
+
+def _warn_of_hour(before: _Sample, after: _Sample) -> None:
+    old, new = before.report, after.report
+    prompt_tokens = new.prompt_tokens - old.prompt_tokens
     logger.warning(
         "kvoxide: in the last hour, adaptive retention had fewer cache hits than vLLM's default is "
         "estimated to have: hit_rate=%s default_hit_rate=%s. Compare with a server without "
         "KVOXIDE_POLICY=adaptive, or replay a recording (KVOXIDE_RECORD).",
-        _share(after.hit_tokens - before.hit_tokens, prompt_tokens),
-        _share(_default_hits(before, after), prompt_tokens),
+        _share(_num_hits(before, after), prompt_tokens),
+        _share(_default_hits(old, new), prompt_tokens),
     )
 
 

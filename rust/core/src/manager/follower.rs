@@ -8,6 +8,7 @@ use super::args::AllocateArgs;
 use crate::block::CacheKey;
 use crate::pool::{Adaptive, RequestRetention};
 use crate::request::{RequestId, RequestView};
+use crate::retention::DefaultHits;
 
 /// Sees the calls of a manager, and decides which keys CPU memory keeps.
 pub trait Follower: fmt::Debug + Send + Sync {
@@ -16,6 +17,9 @@ pub trait Follower: fmt::Debug + Send + Sync {
 
     /// Returns the keys that are no longer kept since the last call.
     fn take_given_up(&mut self) -> Vec<CacheKey>;
+
+    /// Estimates the prompt tokens that vLLM's own policies would have hit in both memories.
+    fn default_hits(&self) -> DefaultHits;
 
     /// Notes that a request has slots for its first `end` tokens. The request has all its hashes.
     fn reach(

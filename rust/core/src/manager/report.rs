@@ -85,7 +85,8 @@ pub struct RetentionReport {
     pub admitted: Admitted,
     /// The counts of the shadow caches; `None` without adaptive retention.
     pub sample: Option<SampleCounts>,
-    /// The hits that vLLM's own policy would have had.
+    /// The hits that vLLM's own policy would have had. If the manager decides together with CPU
+    /// memory, hits in both, with vLLM's LRU in CPU memory.
     pub default_hits: DefaultHits,
 }
 
@@ -105,7 +106,6 @@ impl Manager {
     pub fn retention_report(&self) -> RetentionReport {
         let statistics = PoolStatistics::of(&self.pool);
         let shadow = self.retention.shadow_report(&self.pool);
-        let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
         let evictions = self.pool.index().evictions_by_group().unwrap_or_default();
         RetentionReport {
             scoring_function: shadow.map(|shadow| shadow.in_force),
@@ -119,8 +119,16 @@ impl Manager {
             evictions: by_kind(&self.groups, evictions.iter().copied()),
             admitted: self.admitted,
             sample: shadow.map(|shadow| shadow.counts),
-            default_hits: self.retention.default_hits(&self.pool, prompt_tokens, hit_tokens),
+            default_hits: self
+                .follower()
+                .map_or_else(|| self.default_hits(), |follower| follower.default_hits()),
         }
+    }
+
+    /// Returns the hits that vLLM's own policy would have had in this pool.
+    pub(crate) fn default_hits(&self) -> DefaultHits {
+        let Admitted { prompt_tokens, hit_tokens, .. } = self.admitted;
+        self.retention.default_hits(&self.pool, prompt_tokens, hit_tokens)
     }
 }
 

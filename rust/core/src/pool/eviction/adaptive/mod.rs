@@ -104,6 +104,8 @@ pub struct Adaptive {
     /// The number of last full blocks of the next hit that vLLM's default policy would compute
     /// again.
     num_without_tail: usize,
+    /// The number of blocks that vLLM's default policy has fewer.
+    num_fewer_by_default: usize,
     shadow: ShadowCaches,
     /// The number of sampleable blocks that become cached in a round of the duel.
     round_len: usize,
@@ -140,6 +142,7 @@ impl Adaptive {
             priority_lists: PriorityLists::new(blocks, protected_sentinel + 1, max_high_priority),
             request_priority: RequestPriority::default(),
             num_without_tail: 0,
+            num_fewer_by_default: 0,
             shadow,
             round_len: (num_blocks / rounds_per_pool).max(tuning::MIN_ROUND_LEN),
             num_cached_in_round: 0,
@@ -170,6 +173,11 @@ impl Adaptive {
     pub(crate) fn note_default(&mut self, num_tails: usize, num_without_tail: usize) {
         self.shadow.default_cache.cached_tails(num_tails);
         self.num_without_tail = num_without_tail;
+    }
+
+    /// Simulates vLLM's default policy in a pool that has `num_blocks` blocks fewer than this one.
+    pub(crate) fn simulate_default_with_fewer(&mut self, num_blocks: usize) {
+        self.num_fewer_by_default = num_blocks;
     }
 
     /// Returns the metadata of a block.
@@ -264,7 +272,9 @@ impl Adaptive {
     /// share of empty blocks.
     fn fit_shadow_caches(&mut self) {
         let num_queued = self.queue.free.len();
-        self.shadow.fit(self.num_sampled, num_queued, self.num_listed() + num_queued);
+        let num_free = self.num_listed() + num_queued;
+        let num_free_by_default = num_free.saturating_sub(self.num_fewer_by_default);
+        self.shadow.fit(self.num_sampled, num_queued, num_free_by_default);
     }
 
     /// Returns the free cached blocks in the order in which they would be evicted if no tail got a

@@ -160,8 +160,8 @@ impl ShadowCaches {
     }
 
     /// Lets each shadow cache evict what exceeds its room. The pool has `num_sampled` free sampled
-    /// blocks, `num_empty` empty ones, and `num_pool_free` free blocks in total.
-    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize, num_pool_free: usize) {
+    /// blocks and `num_empty` empty ones. vLLM's default policy has `num_free_by_default` free blocks.
+    pub(super) fn fit(&mut self, num_sampled: usize, num_empty: usize, num_free_by_default: usize) {
         if self.just_freed == 0 {
             return;
         }
@@ -172,7 +172,7 @@ impl ShadowCaches {
         }
         self.just_freed = 0;
         (0..FUNCTIONS).for_each(|function| self.evict(function, capacity));
-        self.default_cache.fit(num_pool_free >> self.num_zeros);
+        self.default_cache.fit(num_free_by_default >> self.num_zeros);
     }
 
     fn evict(&mut self, function: usize, capacity: usize) {
