@@ -1,12 +1,17 @@
 //! Decides what CPU memory keeps, if it decides together with the pool: [`JointPool`] simulates one
 //! pool of the size of both, which sees the same requests. CPU memory keeps the blocks that this
-//! pool has and the real one has not.
+//! pool has and the real one has not. [`answers`] decides whether generated blocks are kept.
+
+mod answers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use answers::Answers;
+
 use crate::block::CacheKey;
 use crate::error::Result;
+use crate::group::Group;
 use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
 use crate::pool::RequestRetention;
 use crate::request::{RequestId, RequestView};
@@ -18,6 +23,9 @@ pub struct JointPool {
     manager: Manager,
     /// The number of tokens of each request that have slots; `None` if the pool had no room.
     ends: HashMap<RequestId, Option<usize>>,
+    /// The number of prompt tokens of each request.
+    prompts: HashMap<RequestId, usize>,
+    answers: Answers,
 }
 
 impl JointPool {
@@ -36,7 +44,8 @@ impl JointPool {
             // vLLM's CPU memory has what the pool has too, so the smaller memory adds nothing.
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
         }
-        Ok(Self { manager, ends: HashMap::new() })
+        let answers = answers_of(&manager);
+        Ok(Self { manager, ends: HashMap::new(), prompts: HashMap::new(), answers })
     }
 
     /// Lets a pool follow a manager. CPU memory has `num_chunks` chunks.
@@ -94,6 +103,7 @@ impl JointPool {
             self.release(view.id, None);
         }
         self.ends.insert(view.id, fits.then_some(end));
+        self.prompts.insert(view.id, view.num_prompt_tokens);
         self.manager.end_simulated_step()
     }
 
@@ -104,8 +114,13 @@ impl JointPool {
 }
 
 impl Follower for JointPool {
+    /// Answers that no other request has used are not kept if answers are given up.
     fn has(&self, key: &CacheKey) -> bool {
-        self.manager.pool().find(key).is_some()
+        let pool = self.manager.pool();
+        let Some(block) = pool.find(key) else { return false };
+        let is_unused_answer =
+            || pool.adaptive().is_some_and(|adaptive| adaptive.meta(block).is_unused_answer());
+        !(self.answers.are_given_up() && is_unused_answer())
     }
 
     /// Returns the keys that the pool evicted since the last call and does not have again.
@@ -144,10 +159,27 @@ impl Follower for JointPool {
         }
     }
 
-    fn free(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
-        if self.ends.remove(&request).flatten().is_some() {
-            self.release(request, retention);
+    fn free(
+        &mut self,
+        request: RequestId,
+        retention: Option<&Arc<RequestRetention>>,
+    ) -> Option<usize> {
+        let num_prompt = self.prompts.remove(&request);
+        let end = self.ends.remove(&request).flatten()?;
+        let is_preempted = retention.is_some_and(|it| it.is_preempted());
+        let num_prompt = num_prompt.filter(|&num_prompt| num_prompt < end && !is_preempted);
+        let num_hit = self.manager.admitted().hit_answer_tokens;
+        let given_up =
+            num_prompt.filter(|num_prompt| !self.answers.end(request, end - num_prompt, num_hit));
+        match given_up {
+            None => self.release(request, retention),
+            Some(num_prompt) => {
+                let asked = retention.map_or_else(Default::default, |asked| (**asked).clone());
+                let asked = Arc::new(asked.giving_up(num_prompt..usize::MAX));
+                self.release(request, Some(&asked));
+            }
         }
+        given_up
     }
 
     fn step_starts(&mut self) {
@@ -167,8 +199,19 @@ impl Follower for JointPool {
         for (request, _) in std::mem::take(&mut self.ends) {
             self.release(request, None);
         }
+        self.prompts.clear();
         self.manager.reset_prefix_cache();
     }
+}
+
+/// Returns the counts of answers, if the manager counts their hits.
+fn answers_of(manager: &Manager) -> Answers {
+    let is_whole = |group: &Group| group.is_cacheable && !group.is_sparse;
+    if manager.pool().adaptive().is_none() || !manager.groups().iter().any(is_whole) {
+        return Answers::default();
+    }
+    let num_blocks = manager.config().num_blocks;
+    Answers::new(num_blocks.saturating_mul(manager.scheduler_block_size()))
 }
 
 #[cfg(test)]
@@ -236,5 +279,66 @@ mod tests {
         pool.free(1, None);
         pool.reset();
         assert!(!pool.has(&key(&small[0])));
+    }
+
+    /// Serves requests of two blocks of prompt and four of answer, which never come back. Returns
+    /// what was given up with each.
+    fn serve_answers(pool: &mut JointPool, ids: std::ops::Range<u64>) -> Vec<Option<usize>> {
+        let serve = |id| {
+            let hashes = hashes(1000 * id, 6);
+            let view = RequestView {
+                num_prompt_tokens: 2 * BLOCK,
+                ..RequestView::new(id, &hashes[..], BLOCK * hashes.len())
+            };
+            pool.reach(&view, 2 * BLOCK, None);
+            pool.reach(&view, BLOCK * hashes.len(), None);
+            pool.free(id, None)
+        };
+        ids.map(serve).collect()
+    }
+
+    #[test]
+    fn answers_that_do_not_come_back_leave_first() {
+        let groups = vec![GroupSpec::full(BLOCK)];
+        let policy = crate::Policy::adaptive();
+        let config = ManagerConfig { policy, ..ManagerConfig::new(33, groups, 1 << 12) };
+        let mut pool = JointPool::new(&config, 32).expect("a pool");
+        let given_up = serve_answers(&mut pool, 1..60);
+        assert_eq!(given_up[0], None);
+        let num_given_up = given_up.iter().flatten().count();
+        assert!((40..59).contains(&num_given_up), "{num_given_up}");
+        assert!(given_up.iter().flatten().all(|&start| start == 2 * BLOCK));
+        let last = given_up.iter().rposition(Option::is_some).expect("an answer") as u64 + 1;
+        let keys: Vec<_> = hashes(1000 * last, 6).iter().map(key).collect();
+        assert_eq!(
+            keys.iter().map(|key| pool.has(key)).collect::<Vec<_>>(),
+            [true, true, false, false, false, false]
+        );
+    }
+
+    #[test]
+    fn the_answer_of_a_preempted_request_is_kept() {
+        let config = ManagerConfig {
+            policy: crate::Policy::adaptive(),
+            ..ManagerConfig::new(33, vec![GroupSpec::full(BLOCK)], 1 << 12)
+        };
+        let mut pool = JointPool::new(&config, 32).expect("a pool");
+        serve_answers(&mut pool, 1..60);
+        let preempted = Arc::new(RequestRetention::default().while_preempted());
+        let hashes = hashes(100_000, 6);
+        for id in 100..140 {
+            let view = RequestView {
+                num_prompt_tokens: 2 * BLOCK,
+                ..RequestView::new(id, &hashes[..], BLOCK * hashes.len())
+            };
+            pool.reach(&view, BLOCK * hashes.len(), None);
+            assert_eq!(pool.free(id, Some(&preempted)), None);
+        }
+    }
+
+    #[test]
+    fn without_adaptive_retention_every_answer_is_kept() {
+        let given_up = serve_answers(&mut pool(33, 32), 1..60);
+        assert!(given_up.iter().all(Option::is_none));
     }
 }

@@ -7,7 +7,7 @@ use super::Manager;
 use super::args::AllocateArgs;
 use crate::block::CacheKey;
 use crate::pool::{Adaptive, RequestRetention};
-use crate::request::{RequestId, RequestView};
+use crate::request::{RequestBlocks, RequestId, RequestView};
 use crate::retention::DefaultHits;
 
 /// Sees the calls of a manager, and decides which keys CPU memory keeps.
@@ -29,8 +29,13 @@ pub trait Follower: fmt::Debug + Send + Sync {
         retention: Option<&Arc<RequestRetention>>,
     );
 
-    /// Ends a request, or preempts it.
-    fn free(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>);
+    /// Ends a request, or preempts it. Returns after how many tokens its blocks are given up, if they
+    /// are.
+    fn free(
+        &mut self,
+        request: RequestId,
+        retention: Option<&Arc<RequestRetention>>,
+    ) -> Option<usize>;
 
     /// Starts a step.
     fn step_starts(&mut self);
@@ -74,10 +79,11 @@ impl Manager {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn follow_end(&mut self, request: RequestId) {
+    pub(super) fn follow_end(&mut self, request: RequestId, held: &RequestBlocks) {
         let retention = self.requested_retention();
-        if let Some(follower) = &mut self.follower {
-            follower.free(request, retention.as_ref());
+        let Some(follower) = &mut self.follower else { return };
+        if let Some(start) = follower.free(request, retention.as_ref()) {
+            self.retention.give_up_from(&mut self.pool, held, start);
         }
     }
 

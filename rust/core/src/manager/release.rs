@@ -53,7 +53,7 @@ impl Manager {
         groups.iter_mut().for_each(|group| group.end(request, commands));
         self.retention.pin_ended(&mut self.pool, &held);
         if self.follower.is_some() {
-            self.follow_end(request);
+            self.follow_end(request, &held);
         }
         Ok(held)
     }

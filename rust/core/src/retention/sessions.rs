@@ -7,7 +7,7 @@
 use super::given_up::{give_up, whole_group};
 use super::{ActivePolicy, Admission};
 use crate::block::BlockHash;
-use crate::pool::{Adaptive, BlockPool, SessionId};
+use crate::pool::{Adaptive, BlockPool, RequestRetention, SessionId};
 use crate::request::RequestBlocks;
 
 impl ActivePolicy {
@@ -54,6 +54,12 @@ impl ActivePolicy {
         let last_hash = (end.num_tokens() / admission.hash_block_size).checked_sub(1);
         let hash = last_hash.and_then(|last| admission.request.hashes.get_at(last));
         hash.is_some_and(|hash| end.is_at(hash))
+    }
+
+    /// Gives up the blocks of a request that end after its first `start` tokens.
+    pub(crate) fn give_up_from(&self, pool: &mut BlockPool, held: &RequestBlocks, start: usize) {
+        let given_up = RequestRetention::default().giving_up(start..usize::MAX);
+        give_up(&self.shapes, pool, held, &given_up);
     }
 
     /// Gives up what a request asks for, and notes the end of its sequence.

@@ -285,7 +285,8 @@ impl VllmState {
         }
         self.core.forget_lookup(id);
         self.hints.update_time(&mut self.core, retention.as_deref());
-        let retention = retention.map(|retention| at_release(retention, request));
+        let may_give_up = self.core.follower().is_some();
+        let retention = at_release(retention, request, may_give_up);
         self.core.knows(id).then_some((id, retention))
     }
 

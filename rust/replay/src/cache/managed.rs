@@ -280,7 +280,9 @@ impl Cache for ManagedCache {
 
     fn preempt(&mut self, request: RequestId) {
         self.begin_call(request);
-        let retention = self.retentions.get(&request).map(|it| Arc::new(it.while_preempted()));
+        let retention = self.retentions.get(&request).map(|it| it.while_preempted());
+        let retention = retention.unwrap_or_else(|| RequestRetention::default().while_preempted());
+        let retention = Some(Arc::new(retention));
         let _ = self.manager.with_retention(retention.as_ref(), |manager| manager.free(request));
     }
 

@@ -62,6 +62,11 @@ impl RequestRetention {
         Self { is_preempted: true, ..self.clone() }
     }
 
+    /// Returns whether the request continues after the release.
+    pub fn is_preempted(&self) -> bool {
+        self.is_preempted
+    }
+
     /// Returns the priorities that the request asks for, in order.
     pub fn priorities(&self) -> &[(Range<usize>, RetentionPriority)] {
         &self.priorities

@@ -119,13 +119,17 @@ impl HintReader {
 
 /// Returns the retention for the release of a request's blocks. A request that has not finished was
 /// preempted, and keeps its blocks. vLLM sets the status of a finished request before the release.
+/// `may_give_up` is true if blocks can be given up that the request does not give up itself.
 pub(super) fn at_release(
-    retention: Arc<RequestRetention>,
+    retention: Option<Arc<RequestRetention>>,
     request: Option<&Bound<'_, PyAny>>,
-) -> Arc<RequestRetention> {
+    may_give_up: bool,
+) -> Option<Arc<RequestRetention>> {
+    let gives_up = retention.as_ref().is_some_and(|it| it.gives_up_any());
     match request {
-        Some(request) if retention.gives_up_any() && !is_finished(request) => {
-            Arc::new(retention.while_preempted())
+        Some(request) if (gives_up || may_give_up) && !is_finished(request) => {
+            let retention = retention.as_deref().cloned().unwrap_or_default();
+            Some(Arc::new(retention.while_preempted()))
         }
         _ => retention,
     }
