@@ -4,6 +4,7 @@
 
 mod adaptive;
 mod adaptive_world;
+mod answers;
 mod host;
 mod leaving;
 mod pool;
