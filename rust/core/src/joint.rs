@@ -123,6 +123,10 @@ impl Follower for JointPool {
         !(self.answers.are_given_up() && is_unused_answer())
     }
 
+    fn order(&self) -> Box<dyn Iterator<Item = CacheKey> + '_> {
+        Box::new(self.manager.pool().leaving(usize::MAX).map(|block| block.key))
+    }
+
     /// Returns the keys that the pool evicted since the last call and does not have again.
     fn take_given_up(&mut self) -> Vec<CacheKey> {
         let mut evicted = self.manager.pool_mut().take_evicted_keys();

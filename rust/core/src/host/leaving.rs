@@ -1,11 +1,16 @@
 //! The calls of `adaptive`: stores of blocks that the pool evicts soon.
 
+use std::collections::HashSet;
+
 use super::chunks::{ChunkId, Cursor};
 use super::event::HostEventKind;
 use super::request::HostRequest;
 use super::tier::HostTier;
 use crate::block::CacheKey;
 use crate::pool::{BlockPool, LeavingBlock};
+
+/// How many keys of an order are visited for each chunk that is missing.
+const MOST_VISITED: usize = 64;
 
 /// The stores of blocks that the pool evicts soon, and the keys that are evicted for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,10 +27,14 @@ impl HostTier {
     /// Gives blocks that the pool evicts soon a pending chunk each, as far as there is room. The
     /// blocks come in the order in which the pool evicts them, each key once. A block that has a
     /// chunk is not stored again; its chunk counts as the last one whose block left the pool.
+    ///
+    /// Without room, copies go first: chunks whose blocks the pool has. Of the other chunks and of
+    /// the blocks to be stored, those go that are first in `order`.
     pub fn store_leaving(
         &mut self,
         pool: &BlockPool,
         leaving: impl Iterator<Item = LeavingBlock>,
+        order: impl Iterator<Item = CacheKey>,
     ) -> LeavingStores {
         let mut absent = Vec::new();
         for block in leaving {
@@ -36,7 +45,8 @@ impl HostTier {
         }
         let num_missing = absent.len().saturating_sub(self.chunks.num_free());
         let is_in_pool = |key: &CacheKey| pool.find(key).is_some();
-        let evicted = self.policy.evict(&mut self.chunks, num_missing, is_in_pool);
+        let mut evicted = self.policy.evict_copies(&mut self.chunks, num_missing, is_in_pool);
+        evicted.extend(self.make_room_in_order(num_missing - evicted.len(), &mut absent, order));
         self.record_event(HostEventKind::Removed, &evicted);
         absent.truncate(self.chunks.num_free());
         let mut nobody = HostRequest::default();
@@ -49,19 +59,49 @@ impl HostTier {
         LeavingStores { stored: absent, chunks, evicted }
     }
 
+    /// Evicts chunks and takes blocks out of `absent`, `n` in total, those first that are first in
+    /// `order`. If too few are near its start, the chunks follow whose blocks left the pool the
+    /// longest time ago. Returns the evicted keys.
+    fn make_room_in_order(
+        &mut self,
+        n: usize,
+        absent: &mut Vec<LeavingBlock>,
+        order: impl Iterator<Item = CacheKey>,
+    ) -> Vec<CacheKey> {
+        if n == 0 {
+            return Vec::new();
+        }
+        let wanted: HashSet<_> = absent.iter().map(|block| block.key).collect();
+        let (mut evicted, mut dropped) = (Vec::with_capacity(n), HashSet::new());
+        for key in order.take(n.saturating_mul(MOST_VISITED)) {
+            if evicted.len() + dropped.len() == n {
+                break;
+            }
+            if wanted.contains(&key) {
+                dropped.insert(key);
+            } else if self.free_chunk(&key) {
+                evicted.push(key);
+            }
+        }
+        absent.retain(|block| !dropped.contains(&block.key));
+        let rest = n - evicted.len() - dropped.len();
+        evicted.extend(self.policy.evict(&mut self.chunks, rest));
+        evicted
+    }
+
+    /// Frees the chunk of a key, if it can be evicted. Returns whether it could.
+    fn free_chunk(&mut self, key: &CacheKey) -> bool {
+        let chunk = self.chunks.find(key).filter(|&chunk| self.chunks.is_evictable(chunk));
+        let Some(chunk) = chunk else { return false };
+        self.policy.on_remove(chunk);
+        self.chunks.remove(chunk);
+        true
+    }
+
     /// Frees the chunks of keys. Chunks that are stored or loaded now stay. Returns how many became
     /// free.
     pub fn give_up(&mut self, keys: impl Iterator<Item = CacheKey>) -> usize {
-        let mut given_up = Vec::new();
-        for key in keys {
-            if let Some(chunk) = self.chunks.find(&key)
-                && self.chunks.is_evictable(chunk)
-            {
-                self.policy.on_remove(chunk);
-                self.chunks.remove(chunk);
-                given_up.push(key);
-            }
-        }
+        let given_up: Vec<_> = keys.filter(|key| self.free_chunk(key)).collect();
         self.record_event(HostEventKind::Removed, &given_up);
         given_up.len()
     }

@@ -192,7 +192,7 @@ impl HostTier {
             return None;
         }
         offer.chunks.iter().for_each(|&chunk| self.chunks.set_offered(chunk, true));
-        let evicted = self.policy.evict(&mut self.chunks, num_missing, |_| true);
+        let evicted = self.policy.evict(&mut self.chunks, num_missing);
         offer.chunks.iter().for_each(|&chunk| self.chunks.set_offered(chunk, false));
         Some(evicted)
     }

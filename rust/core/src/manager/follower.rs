@@ -15,6 +15,9 @@ pub trait Follower: fmt::Debug + Send + Sync {
     /// Returns whether a key is kept.
     fn has(&self, key: &CacheKey) -> bool;
 
+    /// Returns the kept keys that no request uses, in the order in which they are given up.
+    fn order(&self) -> Box<dyn Iterator<Item = CacheKey> + '_>;
+
     /// Returns the keys that are no longer kept since the last call.
     fn take_given_up(&mut self) -> Vec<CacheKey>;
 

@@ -20,6 +20,7 @@ enum Step {
     /// The tier stores what the pool evicts next.
     Store {
         num_blocks: usize,
+        order: Vec<u64>,
     },
     CompleteStore {
         at: usize,
@@ -49,7 +50,8 @@ fn step() -> impl Strategy<Value = Step> {
     let keys = || (0..NUM_KEYS, 1..8u64);
     prop_oneof![
         8 => keys().prop_map(|(first, len)| Step::Compute { first, len }),
-        8 => (0..NUM_BLOCKS).prop_map(|num_blocks| Step::Store { num_blocks }),
+        8 => (0..NUM_BLOCKS, order())
+            .prop_map(|(num_blocks, order)| Step::Store { num_blocks, order }),
         6 => (any::<usize>(), prop::bool::weighted(0.8))
             .prop_map(|(at, is_success)| Step::CompleteStore { at, is_success }),
         4 => keys().prop_map(|(first, len)| Step::Load { first, len }),
@@ -58,6 +60,12 @@ fn step() -> impl Strategy<Value = Step> {
         2 => keys().prop_map(|(first, len)| Step::GiveUp { first, len }),
         1 => Just(Step::Reset),
     ]
+}
+
+/// Some of the keys in any order.
+fn order() -> impl Strategy<Value = Vec<u64>> {
+    let all: Vec<_> = (0..NUM_KEYS).collect();
+    prop::sample::subsequence(all, 0..=NUM_KEYS as usize).prop_shuffle()
 }
 
 fn keys(first: u64, len: u64) -> impl Iterator<Item = CacheKey> + Clone {
@@ -95,7 +103,12 @@ impl Model {
     }
 
     /// Returns the stored keys and the evicted ones.
-    fn store(&mut self, pool: &BlockPool, keys: &[CacheKey]) -> (Vec<CacheKey>, Vec<CacheKey>) {
+    fn store(
+        &mut self,
+        pool: &BlockPool,
+        keys: &[CacheKey],
+        order: &[CacheKey],
+    ) -> (Vec<CacheKey>, Vec<CacheKey>) {
         keys.iter().for_each(|&key| self.set_copy(key, false));
         let absent = keys.iter().copied().filter(|key| !self.references.contains_key(key));
         let mut absent: Vec<_> = absent.collect();
@@ -107,6 +120,19 @@ impl Model {
             }
             if pool.find(&key).is_none() {
                 self.set_copy(key, false);
+            } else if self.is_evictable(key) {
+                self.forget(key);
+                evicted.push(key);
+                missing -= 1;
+            }
+        }
+        for &key in order {
+            if missing == 0 {
+                break;
+            }
+            if absent.contains(&key) {
+                absent.retain(|other| *other != key);
+                missing -= 1;
             } else if self.is_evictable(key) {
                 self.forget(key);
                 evicted.push(key);
@@ -155,7 +181,10 @@ impl World {
     fn play(&mut self, step: &Step) {
         match *step {
             Step::Compute { first, len } => self.compute(first, len),
-            Step::Store { num_blocks } => self.store(num_blocks),
+            Step::Store { num_blocks, ref order } => {
+                let order: Vec<_> = order.iter().flat_map(|&n| keys(n, 1)).collect();
+                self.store(num_blocks, &order);
+            }
             Step::CompleteStore { at, is_success } if !self.stores.is_empty() => {
                 let keys = self.stores.swap_remove(at % self.stores.len());
                 self.tier.complete_store(keys.iter().copied(), is_success);
@@ -205,7 +234,7 @@ impl World {
         }
     }
 
-    fn store(&mut self, num_blocks: usize) {
+    fn store(&mut self, num_blocks: usize, next_given_up: &[CacheKey]) {
         let order = self.pool.eviction_order();
         let next = order.into_iter().take(num_blocks);
         let next: Vec<_> =
@@ -215,9 +244,10 @@ impl World {
         let leaving: Vec<LeavingBlock> = self.pool.leaving(num_blocks).collect();
         let found: Vec<_> = leaving.iter().map(|block| (block.block, block.key)).collect();
         assert_eq!(found, wanted);
-        let stores = self.tier.store_leaving(&self.pool, leaving.into_iter());
+        let stores =
+            self.tier.store_leaving(&self.pool, leaving.into_iter(), next_given_up.iter().copied());
         let keys: Vec<_> = wanted.into_iter().map(|(_, key)| key).collect();
-        let (stored, evicted) = self.model.store(&self.pool, &keys);
+        let (stored, evicted) = self.model.store(&self.pool, &keys, next_given_up);
         let own: Vec<_> = stores.stored.iter().map(|block| block.key).collect();
         assert_eq!((&own, &stores.evicted), (&stored, &evicted));
         assert_eq!(stores.chunks.len(), own.len());

@@ -1,5 +1,6 @@
 //! `adaptive`: a chunk whose block the pool has too is evicted first, the one used last before the
-//! others. Of the other chunks, the one whose block left the pool the longest time ago goes first.
+//! others. Of the other chunks, the simulated pool's order decides. Where it says nothing, the one
+//! whose block left the pool the longest time ago goes first.
 
 use super::reservation::reserved_list;
 use crate::block::CacheKey;
@@ -53,17 +54,16 @@ impl Adaptive {
         self.list(chunk, is_copy);
     }
 
-    /// Evicts up to `n` chunks that are not offered. A copy whose block is not in the pool any more
-    /// joins the others.
-    pub(super) fn evict(
+    /// Evicts up to `n` copies, the last used one first. A copy whose block is not in the pool any
+    /// more joins the others.
+    pub(super) fn evict_copies(
         &mut self,
         chunks: &mut Chunks,
         n: usize,
         is_in_pool: impl Fn(&CacheKey) -> bool,
     ) -> Vec<CacheKey> {
-        let mut evicted = Vec::with_capacity(n);
-        let [others, copies] = [0, 1];
-        let mut next = self.lists[copies].last();
+        let [_, copies] = &self.lists;
+        let (mut evicted, mut next) = (Vec::with_capacity(n), copies.last());
         while evicted.len() < n && next != NONE {
             let chunk = next;
             next = self.links.before(chunk);
@@ -73,7 +73,14 @@ impl Adaptive {
                 evicted.push(self.evict_one(chunks, chunk));
             }
         }
-        let mut next = self.lists[others].first();
+        evicted
+    }
+
+    /// Evicts up to `n` chunks that are not offered: copies, then the others.
+    pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
+        let mut evicted = self.evict_copies(chunks, n, |_| true);
+        let [others, _] = &self.lists;
+        let mut next = others.first();
         while evicted.len() < n && next != NONE {
             let chunk = next;
             next = self.links.next(chunk);

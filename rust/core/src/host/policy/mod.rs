@@ -164,16 +164,24 @@ impl PolicyState {
     }
 
     /// Evicts `n` chunks that are not offered. There must be as many.
-    pub(super) fn evict(
+    pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
+        match self {
+            Self::Lru(lru) => lru.evict(chunks, n),
+            Self::Arc(arc) => arc.evict(chunks, n),
+            Self::Adaptive(adaptive) => adaptive.evict(chunks, n),
+        }
+    }
+
+    /// Evicts up to `n` chunks whose blocks the pool has too; none under a policy of vLLM.
+    pub(super) fn evict_copies(
         &mut self,
         chunks: &mut Chunks,
         n: usize,
         is_in_pool: impl Fn(&CacheKey) -> bool,
     ) -> Vec<CacheKey> {
         match self {
-            Self::Lru(lru) => lru.evict(chunks, n),
-            Self::Arc(arc) => arc.evict(chunks, n),
-            Self::Adaptive(adaptive) => adaptive.evict(chunks, n, is_in_pool),
+            Self::Lru(_) | Self::Arc(_) => Vec::new(),
+            Self::Adaptive(adaptive) => adaptive.evict_copies(chunks, n, is_in_pool),
         }
     }
 

@@ -72,7 +72,7 @@ impl HostConnector {
         let leaving = pool
             .leaving(num_blocks)
             .filter(|block| geometry.is_whole(block) && joint.has(&block.key));
-        let stores = self.tier.store_leaving(pool, leaving);
+        let stores = self.tier.store_leaving(pool, leaving, joint.order());
         self.report.evicted += stores.evicted.len() as u64;
         let tails = stores.stored.iter().filter(|block| geometry.is_tail(block));
         self.report.stored_tails += tails.count() as u64;
