@@ -886,7 +886,8 @@ class HostTier:
         vllm_release: Literal["0.33.0", "0.32.0"] = "0.33.0",
     ) -> Self: ...
     @property
-    def policy(self) -> HostPolicyName: ...
+    def policy(self) -> HostPolicyName | Literal["adaptive"]:
+        """The policy. ``adaptive`` only in vLLM, with ``KVOXIDE_HOST_POLICY=adaptive``."""
     @property
     def num_chunks(self) -> int: ...
     @property

@@ -511,6 +511,51 @@ class OffloadPlanner:
     def end(self, keys: Any, is_store: bool, is_success: bool = True) -> None:
         """End a transfer of keys: a store, which may have failed, or a load, after which none of
         them counts as being loaded. Raises ``AssertionError`` for a load that did not begin."""
+    def decide_with(self, manager: VllmManager) -> None:
+        """Let a manager decide together with the tier, which starts again with the policy
+        ``adaptive``.
+
+        Raises ``ValueError`` if the tier has chunks, or after another call. Raises
+        :class:`kvoxide.ConfigError` if the groups are not all of the manager's groups that cache
+        blocks, or if their chunks have several blocks."""
+    def stop_deciding(self) -> None:
+        """Let the manager decide alone again, if it still serves."""
+    def decides_together(self) -> bool:
+        """Return whether a manager that still serves decides together with the tier."""
+    def look_up_in_both(
+        self,
+        keys: Sequence[VllmGroupKeys | list[bytes]],
+        request: HostRequest,
+        num_computed: int,
+        num_tokens: int,
+        max_new: int | None = None,
+        max_load: int | None = None,
+    ) -> tuple[int | None, list[int]]:
+        """Do the same as :meth:`look_up` in pool and tier. A load that takes many blocks from the
+        pool waits once, until they are stored. Raises ``ValueError`` before
+        :meth:`decide_with`."""
+    def note_used(self, blocks: VllmBlocks) -> None:
+        """Note that a request uses cached blocks, which the pool keeps for now."""
+    def store_leaving(self, has_ended: bool) -> OffloadLeavingPlan | None:
+        """Give blocks that leave the pool soon room in the tier, and return what is to be stored;
+        ``None`` if there is nothing. ``has_ended`` is true if a request ended since the last
+        call."""
+    def forget_stores(self) -> None:
+        """Note that the tier was reset."""
+
+@final
+class OffloadLeavingPlan:
+    """Stores of blocks that leave the pool soon, sorted by group."""
+
+    @property
+    def keys(self) -> list[bytes]: ...
+    @property
+    def chunk_ids(self) -> NDArray[np.int32]: ...
+    @property
+    def block_ids(self) -> list[int]: ...
+    @property
+    def group_sizes(self) -> list[int]:
+        """How many blocks of each group are stored."""
 
 @final
 class OffloadLoadPlan:

@@ -74,6 +74,7 @@ fn add_core_vllm(py: Python<'_>) -> PyResult<()> {
     module.add_class::<offload::ChunkKeys>()?;
     module.add_class::<offload::OffloadPlanner>()?;
     module.add_class::<offload::LoadPlan>()?;
+    module.add_class::<offload::LeavingPlan>()?;
     module.add_class::<offload::StorePlan>()?;
     py.import("sys")?.getattr("modules")?.set_item(module.name()?, module)
 }

@@ -107,6 +107,14 @@ def test_the_highest_priority_of_requests(value: str, highest: int) -> None:
     assert not parse(KVOXIDE_PRIORITY=value).changes_policy
 
 
+@pytest.mark.parametrize(
+    ("value", "policy"), [("", "vllm"), ("vllm", "vllm"), (" Adaptive ", "adaptive")]
+)
+def test_the_policy_of_cpu_memory(value: str, policy: str) -> None:
+    assert parse(KVOXIDE_HOST_POLICY=value).host_policy == policy
+    assert not parse(KVOXIDE_HOST_POLICY=value).changes_policy
+
+
 def test_min_drop_size_counts_only_with_pinning() -> None:
     assert parse(VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size is None
     assert parse(VLLM_PIN_SWA_TOKENS="1", VLLM_PIN_MIN_DROP_SIZE="4").pin_min_drop_size == 4
@@ -129,6 +137,7 @@ def test_min_drop_size_counts_only_with_pinning() -> None:
         ("KVOXIDE_CHECK", "-1", "0 (no check), 1 (after every call)"),
         ("KVOXIDE_CHECK", "on", "a number n of calls (after every n-th)"),
         ("KVOXIDE_CHECK", "9223372036854775808", "a number n of calls"),
+        ("KVOXIDE_HOST_POLICY", "lru", "allowed: vllm, adaptive"),
         ("KVOXIDE_PRIORITY", "49", "from 50 to 100"),
         ("KVOXIDE_PRIORITY", "101", "from 50 to 100"),
         ("KVOXIDE_PRIORITY", "high", "off (ignore kvoxide_priority), or the highest priority"),

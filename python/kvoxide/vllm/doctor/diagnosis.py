@@ -346,6 +346,28 @@ def _host_tier(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
             used = "; ".join(reasons) or ours
             yield Check(name, not reasons, used, remedy, decides=False)
         yield from _simple_connector()
+    yield from _host_policy(found, host)
+
+
+def _host_policy(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
+    """Yield whether GPU and CPU memory would decide together, if that is asked for."""
+    variable = variables.HOST_POLICY_VARIABLE
+    if variables.current().host_policy != "adaptive":
+        return
+    name, remedy = "policy of CPU memory", f"see the checks above, or unset {variable}"
+    modes = (host.mode, variables.current_mode())
+    if "off" in modes or "shadow" in modes:
+        used = f"vLLM's own, because a mode is {' and '.join(sorted({*modes} - {'auto'}))}"
+        yield Check(name, False, used, f"unset {variable}", decides=False)
+    elif found["host"] or found["connector"] or found["manager"] != NATIVE_CLASS:
+        used = "vLLM's own, because kvoxide does not provide all parts"
+        yield Check(name, False, used, remedy, decides=False)
+    elif variables.recording_folder() is not None:
+        used = f"vLLM's own, because {variables.RECORD_VARIABLE} is set"
+        yield Check(name, False, used, remedy, decides=False)
+    else:
+        used = "adaptive, together with the GPU's memory, if the connector's settings allow it"
+        yield Check(name, True, used, decides=False)
 
 
 def _simple_connector() -> Iterator[Check]:

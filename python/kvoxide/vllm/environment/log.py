@@ -186,3 +186,34 @@ def log_switched_off_hints() -> None:
         "kvoxide: ignoring the priorities and hints of all requests, because KVOXIDE_PRIORITY is "
         "off. Unset it to allow them."
     )
+
+
+def log_decides_together(num_chunks: int) -> None:
+    """Log that GPU and CPU memory decide together which blocks to keep."""
+    logger.info(
+        "kvoxide: GPU and CPU memory decide together which blocks to keep, with %d blocks of CPU "
+        "memory (KVOXIDE_HOST_POLICY=adaptive). eviction_policy, store_threshold and "
+        "offload_prompt_only have no effect.",
+        num_chunks,
+        stacklevel=_CALLER,
+    )
+
+
+def log_decides_not_together(reason: str) -> None:
+    """Log that GPU and CPU memory cannot decide together."""
+    logger.warning(
+        "kvoxide: KVOXIDE_HOST_POLICY=adaptive has no effect. CPU memory keeps the policy of "
+        "vLLM's configuration. Reason: %s.",
+        reason,
+        stacklevel=_CALLER,
+    )
+
+
+def log_decides_alone(reason: str) -> None:
+    """Log that GPU and CPU memory no longer decide together."""
+    logger.warning(
+        "kvoxide: GPU and CPU memory no longer decide together which blocks to keep. Serving "
+        "continues. Reason: %s. Restart the server to decide together again.",
+        reason,
+        stacklevel=_CALLER,
+    )

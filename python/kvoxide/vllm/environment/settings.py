@@ -7,6 +7,8 @@
   the connector's ``kv_connector_extra_config``, else ``shadow`` if ``KVOXIDE`` is ``shadow``, else
   ``auto``. With ``KVOXIDE=off``, the host tier is vLLM's own. With
   ``KVOXIDE=shadow`` it is too, and only ``shadow`` compares it.
+- ``KVOXIDE_HOST_POLICY``: ``vllm`` (default), the policy that vLLM is configured with for CPU
+  memory; or ``adaptive``, which decides over GPU and CPU memory together.
 - ``KVOXIDE_POLICY``: ``adaptive``, or ``adaptive,share=S``, where S is the share of the pool that
   priorities protect, from 0 to 1. If it is unset or ``standard``, the next variables are used.
 - ``VLLM_PREFIX_CACHE_RETENTION_INTERVAL``: tokens, 0 or more, or ``auto``. Default: vLLM's own
@@ -35,9 +37,11 @@ from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 Mode: TypeAlias = Literal["auto", "require", "off", "shadow"]
 Retention: TypeAlias = Literal["standard", "adaptive"]
+HostPolicy: TypeAlias = Literal["vllm", "adaptive"]
 
 MODES: Final[tuple[Mode, ...]] = ("auto", "require", "off", "shadow")
 RETENTIONS: Final[tuple[Retention, ...]] = get_args(Retention)
+HOST_POLICIES: Final[tuple[HostPolicy, ...]] = get_args(HostPolicy)
 BASELINES: Final = ("session-lru", "t-lru", "s3-fifo", "arc")
 """Simple policies that only a replay has, to compare with."""
 AUTO_RETENTION_INTERVAL: Final = 32_768
@@ -45,6 +49,7 @@ AUTO_RETENTION_INTERVAL: Final = 32_768
 
 MODE_VARIABLE: Final = "KVOXIDE"
 HOST_VARIABLE: Final = "KVOXIDE_HOST"
+HOST_POLICY_VARIABLE: Final = "KVOXIDE_HOST_POLICY"
 ACCEPT_VARIABLE: Final = "KVOXIDE_ACCEPT"
 CHECK_VARIABLE: Final = "KVOXIDE_CHECK"
 PRIORITY_VARIABLE: Final = "KVOXIDE_PRIORITY"
@@ -105,6 +110,7 @@ class Settings:
     ``check_every`` is in calls that change the manager, 0 for no check of
     invariants. With ``accepts_verified``, a vLLM that was verified is as good as a known one.
     ``max_priority`` is the highest priority that a request may claim; 0 ignores all claims.
+    ``host_policy`` is the policy of CPU memory.
     """
 
     mode: Mode = "auto"
@@ -116,6 +122,7 @@ class Settings:
     accepts_verified: bool = False
     host_mode: Mode = "auto"
     max_priority: int = MAX_PRIORITY
+    host_policy: HostPolicy = "vllm"
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -135,6 +142,7 @@ class Settings:
             pin_min_drop_size=_parse_pinning(environ),
             check_every=_parse_check(environ),
             max_priority=parse_max_priority(environ),
+            host_policy=parse_host_policy(environ),
         )
         if settings.retention == "adaptive" and settings.thins_out:
             raise SettingsError(
@@ -212,6 +220,12 @@ def parse_host_mode(environ: Mapping[str, str]) -> Mode:
     if _value(environ, HOST_VARIABLE) is None and _value(environ, MODE_VARIABLE) == "shadow":
         return "shadow"
     return _choice(environ, HOST_VARIABLE, MODES)
+
+
+def parse_host_policy(environ: Mapping[str, str]) -> HostPolicy:
+    """The policy of CPU memory alone; :class:`SettingsError` if it is not one of
+    :data:`HOST_POLICIES`."""
+    return _choice(environ, HOST_POLICY_VARIABLE, HOST_POLICIES)
 
 
 def parse_max_priority(environ: Mapping[str, str]) -> int:

@@ -3,7 +3,9 @@ scheduler's side of vLLM's offloading connector.
 
 In the order of its layers: each module imports only those below it.
 
+- ``together``: lets GPU and CPU memory decide together.
 - ``connector``: vLLM's ``OffloadingConnectorScheduler``, over any manager.
+- ``leaving``: its jobs where GPU and CPU memory decide together.
 - ``jobs``: its orders to the workers.
 - ``planner``: the look-ups, loads and stores of a request.
 - ``manager``: vLLM's ``CPUOffloadingManager``, without state of its own.
@@ -31,9 +33,17 @@ configured, or if events describe themselves.
 Importing this takes the compiled module; vLLM is imported with the manager.
 """
 
+from typing import Any
+
 from kvoxide.vllm.offload.compatibility import bound_arguments, reasons_against
 
-__all__ = ["bound_arguments", "connector_class", "native_class", "reasons_against"]
+__all__ = [
+    "bound_arguments",
+    "connector_class",
+    "decide_together",
+    "native_class",
+    "reasons_against",
+]
 
 
 def native_class() -> type:
@@ -48,3 +58,10 @@ def connector_class() -> type:
     from kvoxide.vllm.offload.connector import OffloadingConnectorScheduler
 
     return OffloadingConnectorScheduler
+
+
+def decide_together(scheduler: Any) -> None:
+    """Let GPU and CPU memory of vLLM's ``scheduler`` decide together, if that is asked for."""
+    from kvoxide.vllm.offload import together
+
+    together.decide_together(scheduler)

@@ -76,6 +76,11 @@ class ViewedState(StockManager):  # type: ignore[misc]
 
     @cached_property
     def _policy(self) -> CachePolicy:
+        if self.tier.policy == "adaptive":
+            raise AttributeError(
+                "CPU memory has no policy of vLLM's with KVOXIDE_HOST_POLICY=adaptive. Unset it to "
+                "use this attribute"
+            )
         return (LruView if self.tier.policy == "lru" else ArcView)(self)
 
     def _get_num_free_chunks(self) -> int:

@@ -15,11 +15,11 @@ from vllm.v1.kv_offload.base import LookupResult
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvoxide.vllm.offload.attributes import KeysBeingLoaded
-from kvoxide.vllm.offload.jobs import TransferJobs
+from kvoxide.vllm.offload.leaving import LeavingJobs
 from kvoxide.vllm.offload.planner import Planner, prefix_hits, tokens_by_source, window_hits
 
 
-class OffloadingConnectorScheduler(TransferJobs):
+class OffloadingConnectorScheduler(LeavingJobs):
     """The scheduler's side of vLLM's offloading connector."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -72,6 +72,8 @@ class OffloadingConnectorScheduler(TransferJobs):
         if self._planner.has_sync_loads:
             self._allocated.note_table(blocks)
         if num_external_tokens == 0:
+            if self._still_decides_together():
+                self._planner.note_used(blocks)
             return
         state, is_sync = self._req_status[request.request_id], False
         if self._planner.has_sync_loads:

@@ -139,8 +139,35 @@ class Planner:
         self._look_up = guarded(tier, self._planner.look_up, no_hit)
         self._store = guarded(tier, self._planner.store, None)
         self.end = guarded(tier, self._planner.end, None)
+        self._look_up_in_both: Any = None
+        self.store_leaving = guarded(tier, self._planner.store_leaving, None)
+        """Returns the stores of blocks that leave the pool soon."""
+        self.note_used = guarded(tier, self._planner.note_used, None)
+        """Notes that a request uses cached blocks."""
+        self.forget_stores = self._planner.forget_stores
+        """Notes that the tier was reset."""
         # A shadow repeats the look-ups of vLLM's connector.
         self._counts_lookups = not settings.are_overridden()
+
+    def decide_with(self, engine: Any) -> None:
+        """Let the engine of kvoxide's manager decide together with the tier."""
+        self._planner.decide_with(engine)
+        no_hit = 0, [0] * len(self._connector.config.kv_group_configs)
+        method = self._planner.look_up_in_both
+        self._look_up_in_both = guarded(self._manager.tier, method, no_hit)
+
+    def end_of_deciding(self) -> str | None:
+        """Return why the manager cannot decide together with the tier any more; None if it can."""
+        if getattr(self._manager.tier, "has_failed", False):
+            return "the CPU offload cache failed"
+        if not self._planner.decides_together():
+            return "vLLM's own code manages the KV cache now"
+        return None
+
+    def decide_alone(self) -> None:
+        """Let the manager and the tier decide alone."""
+        self._look_up_in_both = None
+        self._planner.stop_deciding()
 
     def start(self, state: Any) -> None:
         """Let the state of a new request extend its keys by new hashes alone."""
@@ -166,13 +193,13 @@ class Planner:
             # vLLM's own method makes something of it.
             stock = StockScheduler._lookup_complete_chunks
             return stock(self._connector, state, max_num_new_tokens)  # type: ignore[no-any-return]
-        found, ends = self._look_up(
-            [group.offload_keys for group in state.group_states],
-            num_computed,
-            num_tokens,
-            max_num_new_tokens,
-            most if most is None else min(most, num_tokens),
-        )
+        keys = [group.offload_keys for group in state.group_states]
+        most = most if most is None else min(most, num_tokens)
+        wanted = num_computed, num_tokens, max_num_new_tokens, most
+        if self._look_up_in_both is None or not self._planner.decides_together():
+            found, ends = self._look_up(keys, *wanted)
+        else:
+            found, ends = self._look_up_in_both(keys, request_of(state.req_context), *wanted)
         if self._counts_lookups:
             counters.add(LOOKUPS, result="later" if found is None else "hit" if found else "miss")
         if _HAS_LOOKUP_ENDS:

@@ -50,6 +50,7 @@ def register() -> None:
     when_imported(MANAGER_MODULE, _take_over)
     when_imported(SCHEDULER_MODULE, _guard)
     settings.parse_host_mode(os.environ)  # a wrong value stops the server here
+    settings.parse_host_policy(os.environ)
     for replaced_class in host.REPLACED_CLASSES:
         when_imported(replaced_class.module, replaced_class.take_over)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
@@ -138,6 +139,7 @@ def _guard(module: ModuleType) -> None:
         _check_manager(manager)
         if manager is not None:
             standstill.watch(self)
+            host.decide_together(self)
         if (end_shadow := getattr(manager, "end_shadow", None)) is not None:
             _before_shutdown(self, end_shadow)
 

@@ -7,6 +7,7 @@ vLLM's connector is private and changes with each release. The shadow has both: 
 over kvoxide's tier, with the same calls as vLLM's.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -157,6 +158,14 @@ def _construct_simple(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn
         "kvoxide supports OffloadingConnector alone; unset VLLM_USE_SIMPLE_KV_OFFLOAD to use it"
     )
     raise FallBack([Reason(reason, "unsupported_connector")])
+
+
+def decide_together(scheduler: Any) -> None:
+    """Let GPU and CPU memory of a new scheduler decide together, if a setting asks for it."""
+    if compiled_module_problem() is None and settings.parse_host_policy(os.environ) != "vllm":
+        from kvoxide.vllm import offload
+
+        offload.decide_together(scheduler)
 
 
 def _shadow_connector() -> Any:

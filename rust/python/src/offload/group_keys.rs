@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use kvoxide_core::CacheKey;
-use kvoxide_core::host::{ChunkLookup, HostTier};
+use kvoxide_core::host::{ChunkKeys as KeysByPlace, ChunkLookup, HostTier};
 
 use super::hash_lengths::HashLengths;
 use super::request_keys::{ChunkKeys, GroupKeys, RequestKeys};
@@ -92,6 +92,15 @@ impl ChunkLookup for ReadKeys<'_> {
         match self {
             Self::InRust(keys, group) => tier.is_any_loading(keys.keys(*group, places)),
             Self::Listed(keys) => tier.is_any_loading(keys[places].iter().copied()),
+        }
+    }
+}
+
+impl KeysByPlace for ReadKeys<'_> {
+    fn at(&self, place: usize) -> CacheKey {
+        match self {
+            Self::InRust(keys, group) => keys.key(*group, place),
+            Self::Listed(keys) => keys[place],
         }
     }
 }

@@ -18,7 +18,8 @@ pub(crate) enum HashLengths {
 }
 
 impl HashLengths {
-    fn of(len: usize) -> Self {
+    /// Returns the lengths of hashes. One of them has `len` bytes.
+    pub(super) fn of(len: usize) -> Self {
         if len == BlockHash::MAX_LEN { Self::Longest } else { Self::Shorter }
     }
 

@@ -3,9 +3,12 @@
 //!
 //! In the order of its layers: each module uses only those below it.
 
+mod leaving;
+
 mod planner;
 
 mod load;
+mod together;
 
 mod tier;
 
@@ -23,6 +26,7 @@ mod block_id_set;
 mod hash_lengths;
 
 pub(crate) use block_id_set::VllmBlockIds;
+pub(crate) use leaving::LeavingPlan;
 pub(crate) use plan::{PyHostEvent, PyHostStorePlan};
 pub(crate) use planner::{LoadPlan, OffloadPlanner, StorePlan};
 pub(crate) use request::PyHostRequest;

@@ -1,6 +1,8 @@
 //! Calls of the scheduler's side of vLLM's offloading connector: a look-up, a load, a store and the
 //! end of a transfer.
 
+use std::sync::OnceLock;
+
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::{PyAssertionError, PyValueError};
 use pyo3::prelude::*;
@@ -16,17 +18,20 @@ use super::plan::chunk_array;
 use super::request::PyHostRequest;
 use super::request_keys::ChunkKeys;
 use super::tier::PyHostTier;
+use super::together::Together;
 
 /// Plans for the groups of a connector, over a tier if its manager has one.
 #[pyclass(module = "kvoxide._core_vllm", name = "OffloadPlanner", frozen)]
 pub(crate) struct OffloadPlanner {
-    search: HostSearch,
+    pub(super) search: HostSearch,
     blocks_per_chunk: usize,
     tier: Option<Py<PyHostTier>>,
+    /// The manager that decides together with the tier, if one does.
+    pub(super) together: OnceLock<Together>,
 }
 
 /// A look-up: tokens beyond the tokens of the GPU, and the chunk after the hit in each group.
-type Found = (Option<usize>, Vec<usize>);
+pub(super) type Found = (Option<usize>, Vec<usize>);
 
 #[pymethods]
 impl OffloadPlanner {
@@ -52,7 +57,7 @@ impl OffloadPlanner {
             return Err(PyValueError::new_err(message));
         }
         let search = HostSearch::new(groups, order, align_size);
-        Ok(Self { search, blocks_per_chunk, tier })
+        Ok(Self { search, blocks_per_chunk, tier, together: OnceLock::new() })
     }
 
     /// Returns how many tokens beyond `num_computed` the tier has of a request, `None` if it has to
@@ -212,12 +217,12 @@ impl OffloadPlanner {
 }
 
 impl OffloadPlanner {
-    fn tier<'a>(&'a self, py: Python<'a>) -> PyResult<&'a PyHostTier> {
+    pub(super) fn tier<'a>(&'a self, py: Python<'a>) -> PyResult<&'a PyHostTier> {
         let tier = self.tier.as_ref().map(|tier| tier.bind(py).get());
         tier.ok_or_else(|| PyValueError::new_err("the connector's manager must be kvoxide's"))
     }
 
-    fn check_num_groups(&self, num: usize) -> PyResult<()> {
+    pub(super) fn check_num_groups(&self, num: usize) -> PyResult<()> {
         let expected = self.search.groups.len();
         if num == expected {
             return Ok(());
@@ -237,10 +242,11 @@ impl OffloadPlanner {
         self.tier(py)?.cell.change(py, "prepare_load", |state| {
             let mut hash_lengths = state.hash_lengths;
             let keys = Keys::read(keys.as_any(), None, &mut hash_lengths)?;
-            let request = &mut request.try_borrow_mut()?.request;
-            let chunks = state.core.prepare_load(request, keys.with_positions());
+            let request = &mut *request.try_borrow_mut()?;
+            let chunks = state.core.prepare_load(&mut request.request, keys.with_positions());
             let chunks = chunks.map_err(|error| PyAssertionError::new_err(error.to_string()))?;
             state.hash_lengths = hash_lengths;
+            request.has_waited_for_stores = false;
             if notes_loading {
                 state.core.set_loading(keys.keys(), true);
             }

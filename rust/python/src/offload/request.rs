@@ -9,6 +9,8 @@ use kvoxide_core::host::HostRequest;
 #[derive(Default)]
 pub(crate) struct PyHostRequest {
     pub(super) request: HostRequest,
+    /// Whether a look-up waited until the blocks are stored that the load takes from the pool.
+    pub(super) has_waited_for_stores: bool,
 }
 
 #[pymethods]

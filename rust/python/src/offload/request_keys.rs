@@ -159,7 +159,8 @@ impl RequestKeys {
         self.columns[self.groups[group].column].len()
     }
 
-    fn key(&self, group: usize, at: usize) -> CacheKey {
+    /// Returns the key of a group's chunk.
+    pub(super) fn key(&self, group: usize, at: usize) -> CacheKey {
         let Group { id, column, .. } = &self.groups[group];
         CacheKey { hash: self.columns[*column].hash(at), group: *id }
     }

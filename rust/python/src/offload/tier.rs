@@ -24,7 +24,6 @@ const RELEASES: [(&str, VllmVersion); 2] =
 #[pyclass(module = "kvoxide", name = "HostTier", frozen)]
 pub(crate) struct PyHostTier {
     pub(super) cell: GuardedCell<HostState>,
-    policy: &'static str,
 }
 
 #[pymethods]
@@ -43,23 +42,23 @@ impl PyHostTier {
         log_stats: bool,
         vllm_release: &str,
     ) -> PyResult<Self> {
-        let (policy, chosen) = named(py, "policy", policy, &HostPolicy::OF_VLLM)?;
+        let (_, policy) = named(py, "policy", policy, &HostPolicy::OF_VLLM)?;
         let threshold = size(py, "store_threshold", store_threshold)?;
         let config = HostTierConfig {
             release: named(py, "vllm_release", vllm_release, &RELEASES)?.1,
             store_threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
             max_tracker_size: size(py, "max_tracker_size", max_tracker_size)?,
             enable_events: enable_kv_cache_events,
-            ..HostTierConfig::new(size(py, "num_chunks", num_chunks)?, chosen)
+            ..HostTierConfig::new(size(py, "num_chunks", num_chunks)?, policy)
         };
         let core = HostTier::new(&config).into_py(py)?;
         let cell = GuardedCell::new(HostState { core, hash_lengths: None, log_stats });
-        Ok(Self { cell, policy })
+        Ok(Self { cell })
     }
 
     #[getter]
-    fn policy(&self) -> &'static str {
-        self.policy
+    fn policy(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.ask(py, |tier| tier.policy().name())
     }
 
     #[getter]

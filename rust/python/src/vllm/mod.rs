@@ -19,6 +19,8 @@ mod block;
 
 mod event_keys;
 
+mod together;
+
 mod engine;
 
 mod call_times;
@@ -39,9 +41,11 @@ mod hasher;
 pub(crate) use block::VllmBlock;
 pub(crate) use block_numbers::VllmBlockNumbers;
 pub(crate) use blocks::VllmBlocks;
+pub(crate) use engine::Engine;
 pub(crate) use events::{VllmEventClasses, VllmEvents};
 pub(crate) use hasher::VllmBlockHasher;
 pub(crate) use hints::VllmGrantedHints;
 pub(crate) use manager::VllmManager;
 pub(crate) use queue_walk::{VllmFreeWalk, VllmPoolCloser, VllmQueueEnd};
 pub(crate) use sequence::VllmBlockSequence;
+pub(crate) use together::keys_of_blocks;

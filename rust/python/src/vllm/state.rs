@@ -9,6 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use kvoxide_core::host::HostGroup;
 use kvoxide_core::{BlockId, GroupBlocks, GroupSpec, Manager, RequestId, RequestRetention};
 
 use super::attributes::{Reader, Requests};
@@ -61,6 +62,8 @@ pub(crate) struct VllmState {
     pub(super) outcomes: OutcomeLog,
     /// The origin of the times of evictions.
     pub(super) start: Instant,
+    /// The groups whose blocks a load attaches, if CPU memory decides together with the manager.
+    pub(super) load_groups: Option<Arc<[HostGroup]>>,
 }
 
 impl CheckedState for VllmState {
@@ -152,6 +155,7 @@ impl VllmState {
             synced: None,
             outcomes: OutcomeLog::default(),
             start: Instant::now(),
+            load_groups: None,
         }
     }
 

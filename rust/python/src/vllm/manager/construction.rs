@@ -29,6 +29,11 @@ pub(crate) struct VllmManager {
 }
 
 impl VllmManager {
+    /// Returns the engine.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// Returns blocks as an object. As in vLLM, no blocks are always the same object.
     pub(super) fn object<'py>(
         &self,

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBool, PyDict, PyList, PySlice, PyString, PyTuple};
 
+use kvoxide_core::host::HostGroup;
 use kvoxide_core::outcomes::{Positions, PromptStart};
 use kvoxide_core::{
     AllocateArgs, BlockHash, Error, GroupBlocks, HashSource, HashWindow, Manager, ObservedRequest,
@@ -18,6 +19,7 @@ use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
 use crate::vllm::call_times::TimedCall;
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::request::{PyHashes, RequestCache, RequestSnapshot};
+use crate::vllm::together::with_attached;
 
 #[pymethods]
 impl VllmManager {
@@ -133,7 +135,13 @@ impl VllmManager {
             let request = state.reading.reader(request)?;
             let snapshot = RequestSnapshot::read(&request, &self.waiting_states)?;
             let start = state.start;
+            let load_groups = state.load_groups.clone();
             let (new, outcomes) = state.with_request(&request, |core, known, hash_len| {
+                if let Some(groups) = &load_groups {
+                    return allocate_with_host(
+                        core, known, &request, hash_len, &snapshot, &args, groups,
+                    );
+                }
                 let num_hashes = core.num_hashes_needed(args.num_final(&known.view(&snapshot)));
                 update(known, core, &request, hash_len, &snapshot, (hit_blocks, num_hashes))?;
                 let view = known.view(&snapshot);
@@ -298,6 +306,42 @@ fn look_up(
     }
     *hash_len = hashes.hash_len();
     Ok(hit)
+}
+
+/// Allocates slots where CPU memory decides together with the manager. A load attaches what the pool
+/// has.
+#[cold]
+#[inline(never)]
+fn allocate_with_host(
+    core: &mut Manager,
+    known: &mut RequestCache,
+    request: &Reader<'_, '_>,
+    hash_len: &mut Option<usize>,
+    snapshot: &RequestSnapshot,
+    args: &AllocateArgs<'_>,
+    groups: &[HostGroup],
+) -> PyResult<Observed> {
+    let py = request.py();
+    let list = hashes_of(request)?;
+    let hashes = PyHashes::of(request, &list, *hash_len)?;
+    hashes.or_python_error(py, known.update(&hashes, 0..usize::MAX))?;
+    *hash_len = hashes.hash_len();
+    let view = known.view(snapshot);
+    let num_local = args.num_new_computed_tokens;
+    let tables;
+    let mut args = *args;
+    if args.num_external_computed_tokens > 0 && !core.knows(known.id) {
+        let end = num_local + args.num_external_computed_tokens;
+        tables = with_attached(core, &view, groups, args.new_computed_blocks, (num_local, end));
+        if !core.pool().by_hand().is_empty() {
+            core.check_hit_by_hand(&tables).into_vllm(py)?;
+        }
+        args.new_computed_blocks = &tables;
+    }
+    if core.observes_outcomes() && !core.knows(known.id) {
+        return admit(core, &view, &args, request, *hash_len);
+    }
+    Ok((core.allocate_slots(&view, &args).into_vllm(py)?, None))
 }
 
 /// Allocates the first slots of a request. Observes the outcomes of its prompt, unless it was

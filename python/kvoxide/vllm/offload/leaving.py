@@ -1,0 +1,88 @@
+"""Jobs where GPU and CPU memory decide together, with the policy ``adaptive``.
+
+Blocks are stored before the GPU's pool evicts them, in jobs that belong to no request. They replace
+all stores of vLLM's connector.
+"""
+
+from typing import Any, Final
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import TransferJob
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import TransferJobStatus
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+
+from kvoxide.vllm.environment.log import log_decides_alone
+from kvoxide.vllm.offload.jobs import TransferJobs
+from kvoxide.vllm.offload.planner import gpu_spec
+
+NO_REQUEST: Final = "\0kvoxide"
+"""The request id of jobs that belong to no request. No client can send it."""
+
+
+class LeavingJobs(TransferJobs):
+    """Makes the jobs of ``adaptive`` after :meth:`decide_with`, and vLLM's jobs before it."""
+
+    _decides_together = False
+
+    def decide_with(self, manager: Any) -> None:
+        """Let kvoxide's manager of the GPU's pool decide together with the tier, which is empty."""
+        self._planner.decide_with(manager.engine)
+        self._decides_together = True
+
+    def _still_decides_together(self) -> bool:
+        if not self._decides_together:
+            return False
+        if why := self._planner.end_of_deciding():
+            self._decides_together = False
+            self._planner.decide_alone()
+            log_decides_alone(why)
+        return self._decides_together
+
+    def _build_partial_tail_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
+        if self._decides_together:
+            return {}
+        jobs: dict[int, TransferJob] = super()._build_partial_tail_store_jobs(scheduler_output)
+        return jobs
+
+    def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
+        if not self._still_decides_together():
+            return super()._build_store_jobs(scheduler_output)
+        plan = self._planner.store_leaving(bool(scheduler_output.finished_req_ids))
+        if plan is None:
+            return {}
+        job_id = self._generate_job_id()
+        # The pool can allocate each block in the next step.
+        self._watch(job_id, plan.block_ids)
+        self._jobs[job_id] = TransferJobStatus(
+            req_id=NO_REQUEST,
+            pending_count=self.config.num_workers,
+            keys=set(plan.keys),
+            is_store=True,
+            fenced_block_ids=plan.block_ids,
+        )
+        source = gpu_spec(plan.block_ids, plan.group_sizes, [0] * len(plan.group_sizes))
+        target = CPULoadStoreSpec(plan.chunk_ids)
+        return {job_id: TransferJob(NO_REQUEST, source, target)}
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """Note which jobs have ended. vLLM's method handles the jobs of requests."""
+        meta = connector_output.kv_connector_worker_meta
+        if completed := getattr(meta, "completed_jobs", None):
+            for job_id in list(completed):
+                job = self._jobs.get(job_id)
+                if job is not None and job.req_id == NO_REQUEST:
+                    self._end_store(job_id, job, completed.pop(job_id))
+        super().update_connector_output(connector_output)
+
+    def _end_store(self, job_id: int, job: TransferJobStatus, num_workers: int) -> None:
+        job.pending_count -= num_workers
+        if job.pending_count > 0:
+            return
+        self.manager.complete_store(job.keys, None)
+        self._remove_pending_job(job_id, job.fenced_block_ids)
+        del self._jobs[job_id]
+
+    def reset_cache(self) -> None:
+        """Reset the tier, as vLLM does."""
+        super().reset_cache()
+        if self._decides_together:
+            self._planner.forget_stores()

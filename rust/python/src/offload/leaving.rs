@@ -1,0 +1,218 @@
+//! Calls of vLLM's connector where GPU and CPU memory decide together.
+
+use std::sync::Arc;
+
+use numpy::PyArray1;
+use pyo3::exceptions::{PyAssertionError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use kvoxide_core::host::{HostGroup, HostPolicy, LeavingStores, TooFewKeys, WantedLoad};
+use kvoxide_core::pool::LeavingBlock;
+
+use super::group_keys::{KeysOfGroup, ReadKeys};
+use super::hash_lengths::HashLengths;
+use super::keys::key_list;
+use super::plan::chunk_array;
+use super::planner::{Found, OffloadPlanner};
+use super::request::PyHostRequest;
+use super::state::HostState;
+use super::together::Together;
+use crate::ffi::{IntoPyResult, config_error};
+use crate::vllm::{VllmBlocks, VllmManager, keys_of_blocks};
+
+/// Stores of blocks that leave the pool soon, for all groups.
+#[pyclass(module = "kvoxide._core_vllm", name = "OffloadLeavingPlan", get_all, frozen)]
+pub(crate) struct LeavingPlan {
+    keys: Py<PyList>,
+    chunk_ids: Py<PyArray1<i32>>,
+    block_ids: Vec<u32>,
+    group_sizes: Vec<usize>,
+}
+
+#[pymethods]
+impl OffloadPlanner {
+    /// Lets a manager decide together with the tier, which must be empty and starts again. Raises an
+    /// error if a group of the connector is not one of the manager.
+    fn decide_with(&self, manager: &Bound<'_, VllmManager>) -> PyResult<()> {
+        let py = manager.py();
+        let tier = self.tier(py)?;
+        let engine = manager.get().engine();
+        engine.with_manager(py, |core, _| check_groups(py, &self.search.groups, core))?;
+        let num_chunks = tier.cell.change(py, "decide_with", |state| {
+            if state.core.num_free() < state.core.num_chunks() {
+                let message = "the tier has chunks already; call decide_with on an empty tier";
+                return Err(PyValueError::new_err(message));
+            }
+            state.core = state.core.with_policy(HostPolicy::Adaptive).into_py(py)?;
+            Ok(state.core.num_chunks())
+        })?;
+        engine.decide_with_host(py, &self.search.groups, num_chunks)?;
+        self.together
+            .set(Together::of(Arc::clone(engine)))
+            .map_err(|_| PyValueError::new_err("a manager decides together with this tier already"))
+    }
+
+    /// Lets the manager decide alone again, if it still serves.
+    fn stop_deciding(&self, py: Python<'_>) -> PyResult<()> {
+        match self.together.get() {
+            Some(together) if !together.engine.has_ended() => together.engine.decide_alone(py),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether a manager that still serves decides together with the tier.
+    fn decides_together(&self) -> bool {
+        self.together.get().is_some_and(|together| !together.engine.has_ended())
+    }
+
+    /// Does the same as `look_up` in pool and tier. A load that takes many blocks from the pool waits
+    /// once, until they are stored.
+    #[pyo3(signature = (keys, request, num_computed, num_tokens, max_new=None, max_load=None))]
+    #[expect(clippy::too_many_arguments, reason = "those of look_up")]
+    fn look_up_in_both(
+        &self,
+        py: Python<'_>,
+        keys: Vec<KeysOfGroup<'_>>,
+        request: &Bound<'_, PyHostRequest>,
+        num_computed: usize,
+        num_tokens: usize,
+        max_new: Option<usize>,
+        max_load: Option<usize>,
+    ) -> PyResult<Found> {
+        self.check_num_groups(keys.len())?;
+        let together = self.together()?;
+        let mut request = request.try_borrow_mut()?;
+        let found = self.tier(py)?.cell.read(py, |state| {
+            let keys = keys.iter().map(|keys| keys.read(state.hash_lengths));
+            let keys = keys.collect::<PyResult<Vec<ReadKeys<'_>>>>()?;
+            let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
+            let found = together.engine.with_manager(py, |core, _| {
+                let found = self.search.find_in_both(wanted, &keys, core.pool(), &state.core);
+                found.map_err(|TooFewKeys| {
+                    PyAssertionError::new_err("a group has fewer keys than the request has chunks")
+                })
+            })?;
+            Ok((found.num_tokens, found.ends))
+        })?;
+        match found {
+            (Some(num_found), ends) if num_found > 0 && !request.has_waited_for_stores => {
+                request.has_waited_for_stores = true;
+                let num_blocks = self.search.num_blocks_taken(num_found);
+                let waits = together.horizon().ask_for(num_blocks);
+                Ok(((!waits).then_some(num_found), ends))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Notes that requests use cached blocks, which the pool keeps for now.
+    fn note_used(&self, blocks: &Bound<'_, VllmBlocks>) -> PyResult<()> {
+        let py = blocks.py();
+        let together = self.together()?;
+        self.tier(py)?.cell.change(py, "note_used", |state| {
+            together.engine.with_manager(py, |core, _| {
+                state.core.note_used_in_pool(keys_of_blocks(core, blocks.get().ids()));
+                Ok(())
+            })
+        })
+    }
+
+    /// Gives blocks that leave the pool soon room in the tier, and returns what is to be stored; `None`
+    /// if there is nothing. `has_ended` is true if a request ended since the last call.
+    fn store_leaving(&self, py: Python<'_>, has_ended: bool) -> PyResult<Option<LeavingPlan>> {
+        let together = self.together()?;
+        let given_up = together.engine.take_given_up(py)?;
+        let tier = self.tier(py)?;
+        tier.cell.change(py, "store_leaving", |state| {
+            state.core.give_up(given_up.into_iter());
+            let stores = together.engine.with_manager(py, |core, hash_len| {
+                let (pool, mut horizon) = (core.pool(), together.horizon());
+                let num_blocks =
+                    horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended);
+                let (Some(num_blocks), Some(joint)) = (num_blocks, core.follower()) else {
+                    return Ok(LeavingStores::default());
+                };
+                if let Some(len) = hash_len {
+                    HashLengths::of(len).agree(py, &mut state.hash_lengths)?;
+                }
+                let groups = &self.search.groups;
+                let is_kept =
+                    |block: &LeavingBlock| is_whole(groups, block) && joint.has(&block.key);
+                let leaving = pool.leaving(num_blocks).filter(is_kept);
+                Ok(state.core.store_leaving(pool, leaving, joint.order()))
+            })?;
+            if stores.stored.is_empty() {
+                return Ok(None);
+            }
+            let made = LeavingPlan::new(py, &self.search.groups, stores, state);
+            tier.cell.or_poison(py, made).map(Some)
+        })
+    }
+
+    /// Notes that the tier was reset.
+    fn forget_stores(&self) {
+        if let Some(together) = self.together.get() {
+            together.horizon().forget_stores();
+        }
+    }
+}
+
+impl OffloadPlanner {
+    fn together(&self) -> PyResult<&Together> {
+        let together = self.together.get();
+        together.ok_or_else(|| PyValueError::new_err("call decide_with first"))
+    }
+}
+
+impl LeavingPlan {
+    fn new(
+        py: Python<'_>,
+        groups: &[HostGroup],
+        stores: LeavingStores,
+        state: &HostState,
+    ) -> PyResult<Self> {
+        let LeavingStores { stored, chunks, .. } = stores;
+        let of_group = |group: &HostGroup| {
+            let id = group.group_idx;
+            let stored = stored.iter().zip(&chunks);
+            stored.filter(move |(block, _)| usize::from(block.key.group) == id)
+        };
+        let sorted: Vec<_> = groups.iter().flat_map(of_group).collect();
+        let keys: Vec<_> = sorted.iter().map(|(block, _)| block.key).collect();
+        let chunks = sorted.iter().map(|&(_, &chunk)| chunk).collect();
+        Ok(Self {
+            keys: key_list(py, &keys, state.hash_lengths)?.unbind(),
+            chunk_ids: chunk_array(py, chunks).unbind(),
+            block_ids: sorted.iter().map(|(block, _)| block.block).collect(),
+            group_sizes: groups.iter().map(|group| of_group(group).count()).collect(),
+        })
+    }
+}
+
+/// Returns whether a block of the pool is full and of one of the groups, so that it makes a chunk.
+fn is_whole(groups: &[HostGroup], block: &LeavingBlock) -> bool {
+    let group = groups.iter().find(|group| group.group_idx == usize::from(block.key.group));
+    group.is_some_and(|group| block.num_tokens.is_multiple_of(group.tokens_per_chunk))
+}
+
+/// Checks that the groups of a connector are those of a manager that cache blocks.
+fn check_groups(
+    py: Python<'_>,
+    groups: &[HostGroup],
+    manager: &kvoxide_core::Manager,
+) -> PyResult<()> {
+    let is_same = |group: &HostGroup| {
+        let size = manager.groups().get(group.group_idx).map(|own| own.block_size);
+        size == Some(group.tokens_per_block) && group.tokens_per_chunk == group.tokens_per_block
+    };
+    let num_cacheable = manager.groups().iter().filter(|group| group.is_cacheable).count();
+    match groups.iter().all(is_same) && groups.len() == num_cacheable {
+        true => Ok(()),
+        false => Err(config_error(
+            py,
+            "the connector does not offload every group of the manager in chunks of one block"
+                .into(),
+        )),
+    }
+}
