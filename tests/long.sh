@@ -102,6 +102,7 @@ long_connector() {
 
 connector_of() { # RELEASE
     with_release "$1" tests.proof.connector --steps "$STEPS" --seed "$SEED" --keep-going
+    with_release "$1" tests.proof.connector --together --steps "$((STEPS / 4))" --seed "$SEED"
 }
 
 long_conformance() {

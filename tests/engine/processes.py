@@ -66,6 +66,13 @@ BEFORE_THE_PLUGIN = ("vllm", "vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_wo
 # Modes in addition to kvoxide's own. With adaptive retention, every call checks every invariant.
 MORE_MODES = {
     "adaptive": {"KVOXIDE": "require", "KVOXIDE_POLICY": "adaptive", "KVOXIDE_CHECK": "1"},
+    "together": {
+        "KVOXIDE": "require",
+        "KVOXIDE_HOST": "require",
+        "KVOXIDE_POLICY": "adaptive",
+        "KVOXIDE_HOST_POLICY": "adaptive",
+        "KVOXIDE_CHECK": "1",
+    },
     "vllm's host tier": {"KVOXIDE": "require", "KVOXIDE_HOST": "off"},
 }
 

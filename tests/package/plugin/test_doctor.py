@@ -40,6 +40,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "KVOXIDE",
         "KVOXIDE_HOST",
+        "KVOXIDE_HOST_POLICY",
         "KVOXIDE_RECORD",
         "VLLM_PLUGINS",
         *settings.POLICY_VARIABLES,
@@ -186,6 +187,43 @@ def test_the_host_tier_is_told(
     found = [check for check in checks if check.name in ("CPU offload cache", "connector")]
     assert [check.found for check in found] == told
     assert not any(check.decides for check in found)
+
+
+@pytest.mark.parametrize(
+    ("environ", "found", "said"),
+    [
+        ({}, {}, "adaptive, together with the GPU's memory, if the connector's settings allow it"),
+        ({"KVOXIDE_HOST": "off"}, {}, "vLLM's own, because a mode is off"),
+        ({"KVOXIDE": "shadow"}, {}, "vLLM's own, because a mode is shadow"),
+        ({"KVOXIDE_RECORD": "."}, {}, "vLLM's own, because KVOXIDE_RECORD is set"),
+        (
+            {},
+            {"connector": ["scheduler.py has changed"]},
+            "vLLM's own, because kvoxide does not provide all parts",
+        ),
+    ],
+)
+def test_the_policy_of_cpu_memory_is_shown(
+    environ: dict[str, str],
+    found: dict[str, Any],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KVOXIDE_HOST_POLICY", "adaptive")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    checks = diagnose(monkeypatch, **found).checks
+    (check,) = [check for check in checks if check.name == "policy of CPU memory"]
+    assert check.found == said
+    assert check.ok == said.startswith("adaptive")
+    assert not check.decides
+
+
+def test_without_the_setting_no_policy_of_cpu_memory_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checks = diagnose(monkeypatch).checks
+    assert not [check for check in checks if check.name == "policy of CPU memory"]
 
 
 def transfer(*values: object) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from tests.proof.long_run import compare, parser_of
 
+from . import together
 from .comparison import Comparison
 from .scenario import Scenario
 
@@ -15,6 +16,9 @@ STEPS_PER_RUN = 400
 def main() -> int:
     parser = parser_of("python -m tests.proof.connector", __doc__)
     parser.add_argument("--hooks", type=int, default=0, help="at least so many in all")
+    parser.add_argument(
+        "--together", action="store_true", help="check servers whose memories decide together"
+    )
     parser.add_argument("--steps-per-run", type=int, default=STEPS_PER_RUN)
     arguments = parser.parse_args()
     logging.disable(logging.ERROR)
@@ -28,7 +32,13 @@ def main() -> int:
             seen.update(comparison.seen)
             seen.update(f"runs: {what}" for what in ("all", *scenario.words()))
 
+    def run_together(seed: int, seen: Counter[str]) -> None:
+        seen.update(together.run(seed, arguments.steps_per_run))
+
     needed = {"step": arguments.steps, "hooks": arguments.hooks}
+    if arguments.together:
+        compared = "scheduler and GPU and CPU memory together"
+        return compare(compared, arguments, run_together, needed=needed)
     return compare("offloading connector and kvoxide's", arguments, run, needed=needed)
 
 

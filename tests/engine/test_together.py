@@ -1,0 +1,52 @@
+"""Tests that vLLM's engine serves the same tokens if GPU and CPU memory decide together."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testing.vllm_environments import SECOND_IF_LONG
+
+from .jobs import FEW_BLOCKS, QWEN, TINY_POOL, Job, offloaded, recurrent
+from .processes import run_together
+from .test_engines import tokens
+
+
+def with_memory(job: Job, num_bytes: int, num_requests: int | None = None) -> Job:
+    """Return the same engine with CPU memory of this size, and one workload."""
+    job = offloaded(job, megabytes=1)
+    config: dict[str, Any] = job.options["kv_transfer_config"]
+    extra = config["kv_connector_extra_config"] | {"cpu_bytes_to_use": num_bytes}
+    config = config | {"kv_connector_extra_config": extra}
+    (workload, *_) = job.workloads
+    if num_requests is not None:
+        workload = replace(workload, num_requests=num_requests)
+    options = job.options | {"kv_transfer_config": config}
+    return replace(job, options=options, workloads=(workload,))
+
+
+JOBS = {
+    "llama": with_memory(Job("llama", TINY_POOL), 1 << 20, 80),
+    "llama ahead": with_memory(Job("llama", TINY_POOL, async_scheduling=True), 1 << 20, 80),
+    "windows": with_memory(Job("gemma", {"num_gpu_blocks_override": 130}), 3 << 20, 80),
+    "states": with_memory(recurrent("qwen3-next", {**QWEN, **FEW_BLOCKS}), 4 << 20),
+}
+ORDINARY = ("windows",)
+
+
+@pytest.mark.parametrize("release", SECOND_IF_LONG)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ORDINARY else pytest.mark.long) for name in JOBS],
+)
+def test_both_memories_serve_the_same_tokens(
+    name: str, release: str, models: Path, tmp_path: Path
+) -> None:
+    off, together = run_together(JOBS[name], ("off", "together"), release, models, tmp_path)
+    assert [tokens(played) for played in off.played] == [
+        tokens(played) for played in together.played
+    ]
+    counters = together.played[0].counters
+    assert counters["external_prefix_cache_hits"]
+    assert counters["kv_offload_store_bytes"] < off.played[0].counters["kv_offload_store_bytes"]
