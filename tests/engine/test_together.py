@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.testing.vllm_environments import SECOND_IF_LONG
+from tests.testing.vllm_releases import RELEASES
 
 from .jobs import FEW_BLOCKS, QWEN, TINY_POOL, Job, offloaded, recurrent
 from .processes import run_together
@@ -50,3 +51,19 @@ def test_both_memories_serve_the_same_tokens(
     counters = together.played[0].counters
     assert counters["external_prefix_cache_hits"]
     assert counters["kv_offload_store_bytes"] < off.played[0].counters["kv_offload_store_bytes"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", RELEASES)
+def test_they_hit_more_than_apart_where_the_pool_holds_several_prompts(
+    release: str, models: Path, tmp_path: Path
+) -> None:
+    few = {"num_gpu_blocks_override": 250, "max_num_seqs": 3}
+    job = with_memory(Job("gemma", few), 2 << 20, 200)
+    apart, together = run_together(job, ("adaptive", "together"), release, models, tmp_path)
+    assert tokens(apart.played[0]) == tokens(together.played[0])
+    hits = [
+        sum(each.played[0].counters[f"{kind}prefix_cache_hits"] for kind in ("", "external_"))
+        for each in (apart, together)
+    ]
+    assert hits[0] < hits[1]
