@@ -150,7 +150,7 @@ def test_a_server_without_kvoxides_manager_keeps_vllms_policy(
     monkeypatch.setenv("KVOXIDE_HOST", "shadow")
     ServersWorld(_PLAIN, Prefixes())
     (line,) = [line for line in lines if "HOST_POLICY" in line]
-    assert "has no effect" in line
+    assert "Reason: kvoxide's offloading connector is not active." in line
 
 
 def test_an_unknown_policy_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ def decide_together(scheduler: Any) -> None:
             connector.decide_with(scheduler.kv_cache_manager)
         except ConfigError as error:
             reason = str(error)
+        except Exception as error:
+            reason = f"unexpected {type(error).__name__}: {error}; please report it"
         else:
             log_decides_together(connector.manager.tier.num_chunks)
             return
@@ -46,7 +48,9 @@ def _reasons_against(scheduler: Any) -> Iterator[str]:
     connector = getattr(scheduler.connector, "connector_scheduler", None)
     if scheduler.connector is None:
         yield "the server does not offload to CPU memory; see --kv-offloading-size"
-    elif type(connector) is not OffloadingConnectorScheduler:
+    elif connector is not None and type(connector) is not OffloadingConnectorScheduler:
+        yield "kvoxide's offloading connector is not active"
+    elif connector is None:
         yield (
             f"kvoxide's offloading connector does not serve {type(scheduler.connector).__name__}. "
             "Use OffloadingConnector alone"

@@ -39,18 +39,24 @@ impl OffloadPlanner {
         let tier = self.tier(py)?;
         let engine = manager.get().engine();
         engine.with_manager(py, |core, _| check_groups(py, &self.search.groups, core))?;
-        let num_chunks = tier.cell.change(py, "decide_with", |state| {
+        if self.together.get().is_some() {
+            let message = "a manager decides together with this tier already";
+            return Err(PyValueError::new_err(message));
+        }
+        let adaptive = tier.cell.read(py, |state| {
             if state.core.num_free() < state.core.num_chunks() {
                 let message = "the tier has chunks already; call decide_with on an empty tier";
                 return Err(PyValueError::new_err(message));
             }
-            state.core = state.core.with_policy(HostPolicy::Adaptive).into_py(py)?;
-            Ok(state.core.num_chunks())
+            state.core.with_policy(HostPolicy::Adaptive).into_py(py)
         })?;
-        engine.decide_with_host(py, &self.search.groups, num_chunks)?;
-        self.together
-            .set(Together::of(Arc::clone(engine)))
-            .map_err(|_| PyValueError::new_err("a manager decides together with this tier already"))
+        engine.decide_with_host(py, &self.search.groups, adaptive.num_chunks())?;
+        tier.cell.change(py, "decide_with", |state| {
+            state.core = adaptive;
+            Ok(())
+        })?;
+        self.together.get_or_init(|| Together::of(Arc::clone(engine)));
+        Ok(())
     }
 
     /// Lets the manager decide alone again, if it still serves.
@@ -196,7 +202,7 @@ fn is_whole(groups: &[HostGroup], block: &LeavingBlock) -> bool {
     group.is_some_and(|group| block.num_tokens.is_multiple_of(group.tokens_per_chunk))
 }
 
-/// Checks that the groups of a connector are those of a manager that cache blocks.
+/// Checks that a connector offloads every group of a manager that caches blocks.
 fn check_groups(
     py: Python<'_>,
     groups: &[HostGroup],
