@@ -536,16 +536,19 @@ class OffloadPlanner:
         :meth:`decide_with`."""
     def note_used(self, blocks: VllmBlocks) -> None:
         """Note that a request uses cached blocks, which the pool keeps for now."""
-    def store_leaving(self, has_ended: bool) -> OffloadLeavingPlan | None:
-        """Give blocks that leave the pool soon room in the tier, and return what is to be stored;
+    def store_leaving(
+        self, has_ended: bool, stores_taken: bool
+    ) -> tuple[OffloadLeavingPlan | None, OffloadLeavingPlan | None]:
+        """Give blocks room in the tier, and return what is to be stored: the blocks that this step
+        takes from the pool, before it runs, and the blocks that later steps can take soon. Each is
         ``None`` if there is nothing. ``has_ended`` is true if a request ended since the last
-        call."""
+        call. Without ``stores_taken``, the former are not stored."""
     def forget_stores(self) -> None:
         """Note that the tier was reset."""
 
 @final
 class OffloadLeavingPlan:
-    """Stores of blocks that leave the pool soon, sorted by group."""
+    """Stores of blocks that leave the pool, sorted by group."""
 
     @property
     def keys(self) -> list[bytes]: ...

@@ -39,7 +39,7 @@ impl JointPool {
             ..config.clone()
         })?;
         let pool = manager.pool_mut();
-        pool.record_evicted_keys();
+        pool.record_taken(true);
         if let Some((adaptive, _)) = pool.adaptive_mut() {
             // vLLM's CPU memory has what the pool has too, so the smaller memory adds nothing.
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
@@ -129,10 +129,7 @@ impl Follower for JointPool {
 
     /// Returns the keys that the pool evicted since the last call and does not have again.
     fn take_given_up(&mut self) -> Vec<CacheKey> {
-        let mut evicted = self.manager.pool_mut().take_evicted_keys();
-        let pool = self.manager.pool();
-        evicted.retain(|key| pool.find(key).is_none());
-        evicted
+        self.manager.pool_mut().take_evicted_keys()
     }
 
     fn default_hits(&self) -> DefaultHits {
@@ -259,6 +256,28 @@ mod tests {
         let wanted: Vec<_> = first.iter().rev().map(key).collect();
         assert_eq!(given_up, wanted);
         assert!(second.iter().chain(&third).all(|hash| pool.has(&key(hash))));
+    }
+
+    #[test]
+    fn the_blocks_that_a_step_evicts_have_their_contents() {
+        let config = ManagerConfig::new(5, vec![GroupSpec::full(BLOCK)], 1 << 12);
+        let mut manager = Manager::new(config).expect("a manager");
+        JointPool::follow(&mut manager, 8).expect("a pool");
+        let serve = |manager: &mut Manager, id, hashes: &[BlockHash]| {
+            let view = RequestView::new(id, hashes, BLOCK * hashes.len());
+            let args = AllocateArgs { num_new_tokens: view.num_tokens, ..AllocateArgs::default() };
+            manager.allocate_slots(&view, &args).expect("a call").expect("slots");
+            manager.free(id).expect("an end");
+        };
+        let computed = hashes(0, 2);
+        serve(&mut manager, 1, &computed);
+        assert!(manager.take_evicted().is_empty());
+        // The blocks of the second request have no contents yet when the third one takes them.
+        serve(&mut manager, 2, &hashes(100, 4));
+        serve(&mut manager, 3, &hashes(200, 4));
+        let evicted: Vec<_> = manager.take_evicted().iter().map(|block| block.key).collect();
+        assert_eq!(evicted, [1, 0].map(|at: usize| key(&computed[at])));
+        assert!(manager.take_evicted().is_empty());
     }
 
     #[test]

@@ -127,14 +127,12 @@ class Rank:
         for child, worker in zip(children, self.workers, strict=True):
             child.connector_worker.worker = worker
 
-    def run(self, output: Any, step: int, forward: Callable[[Memory], None]) -> KVConnectorOutput:
+    def run(
+        self, output: Any, metadata: Any, step: int, forward: Callable[[Memory], None]
+    ) -> KVConnectorOutput:
         """Do the work of a step, in the order of vLLM's model runner."""
         for worker in self.workers:
             worker.step = step
-        metadata = output.kv_connector_metadata
-        if self._number:
-            # The metadata reaches other processes as bytes.
-            metadata = pickle.loads(pickle.dumps(metadata))
         connector = self._connector
         connector.handle_preemptions(metadata)
         for block_id in output.new_block_ids_to_zero or ():
@@ -152,6 +150,14 @@ class Rank:
         report = connector.build_connector_worker_meta()
         connector.clear_connector_metadata()
         return KVConnectorOutput(finished_recving=received or None, kv_connector_worker_meta=report)
+
+
+def metadata_of_ranks(output: Any, num_ranks: int) -> list[Any]:
+    """Return the metadata of a step for each rank. They reach other processes as bytes, before any
+    rank takes jobs out of them."""
+    metadata = output.kv_connector_metadata
+    as_bytes = pickle.dumps(metadata) if num_ranks > 1 else b""
+    return [metadata, *(pickle.loads(as_bytes) for _ in range(num_ranks - 1))]
 
 
 @dataclass

@@ -38,7 +38,7 @@ from vllm.v1.request import Request, RequestStatus
 from .memory import Prefixes, Text
 from .observed import HOOKS, StepReport, plain_metadata, plain_outputs, plain_stats, plain_step
 from .scenario import Scenario
-from .worker import Batch, Rank
+from .worker import Batch, Rank, metadata_of_ranks
 
 init_none_hash(sha256_cbor)
 
@@ -223,7 +223,11 @@ class World:
     def _run(self, output: Any, is_chunk: list[bool], report: StepReport) -> None:
         report.jobs = plain_metadata(output.kv_connector_metadata)
         forward, tokens = self._batch.take(output)
-        reports = [rank.run(output, self._step, forward) for rank in self.ranks]
+        metadata = metadata_of_ranks(output, len(self.ranks))
+        reports = [
+            rank.run(output, own, self._step, forward)
+            for rank, own in zip(self.ranks, metadata, strict=True)
+        ]
         names = list(output.num_scheduled_tokens)
         done = [
             ModelRunnerOutput(

@@ -1,7 +1,8 @@
 """Jobs where GPU and CPU memory decide together, with the policy ``adaptive``.
 
 Blocks are stored before the GPU's pool evicts them, in jobs that belong to no request. They replace
-all stores of vLLM's connector.
+all stores of vLLM's connector. Blocks that a step takes before they are stored are stored before it
+runs, as vLLM stores blocks of a request that has ended.
 """
 
 from typing import Any, Final
@@ -10,6 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import Trans
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import TransferJobStatus
 from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 
+from kvoxide._core_vllm import OffloadLeavingPlan
 from kvoxide.vllm.environment.log import log_decides_alone
 from kvoxide.vllm.offload.jobs import TransferJobs
 from kvoxide.vllm.offload.planner import gpu_spec
@@ -22,6 +24,9 @@ class LeavingJobs(TransferJobs):
     """Makes the jobs of ``adaptive`` after :meth:`decide_with`, and vLLM's jobs before it."""
 
     _decides_together = False
+    # Loads from before a reset read chunks until the next step begins. What that step stores before
+    # it runs must not be written there.
+    _was_reset = False
 
     def decide_with(self, manager: Any) -> None:
         """Let kvoxide's manager of the GPU's pool decide together with the tier, which is empty."""
@@ -46,10 +51,20 @@ class LeavingJobs(TransferJobs):
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
         if not self._still_decides_together():
             return super()._build_store_jobs(scheduler_output)
-        plan = self._planner.store_leaving(bool(scheduler_output.finished_req_ids))
-        if plan is None:
-            return {}
-        job_id = self._generate_job_id()
+        has_ended = bool(scheduler_output.finished_req_ids)
+        taken, later = self._planner.store_leaving(has_ended, not self._was_reset)
+        self._was_reset = False
+        jobs: dict[int, TransferJob] = {}
+        if taken is not None:
+            job_id = self._add_store(taken, jobs)
+            # The step writes into these blocks, so it waits for the job.
+            self._current_batch_jobs_to_flush.add(job_id)
+        if later is not None:
+            self._add_store(later, jobs)
+        return jobs
+
+    def _add_store(self, plan: OffloadLeavingPlan, jobs: dict[int, TransferJob]) -> int:
+        job_id: int = self._generate_job_id()
         # The pool can allocate each block in the next step.
         self._watch(job_id, plan.block_ids)
         self._jobs[job_id] = TransferJobStatus(
@@ -60,8 +75,8 @@ class LeavingJobs(TransferJobs):
             fenced_block_ids=plan.block_ids,
         )
         source = gpu_spec(plan.block_ids, plan.group_sizes, [0] * len(plan.group_sizes))
-        target = CPULoadStoreSpec(plan.chunk_ids)
-        return {job_id: TransferJob(NO_REQUEST, source, target)}
+        jobs[job_id] = TransferJob(NO_REQUEST, source, CPULoadStoreSpec(plan.chunk_ids))
+        return job_id
 
     def update_connector_output(self, connector_output: Any) -> None:
         """Note which jobs have ended. vLLM's method handles the jobs of requests."""
@@ -85,4 +100,5 @@ class LeavingJobs(TransferJobs):
         """Reset the tier, as vLLM does."""
         super().reset_cache()
         if self._decides_together:
+            self._was_reset = True
             self._planner.forget_stores()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Manager;
 use super::args::AllocateArgs;
 use crate::block::CacheKey;
-use crate::pool::{Adaptive, RequestRetention};
+use crate::pool::{Adaptive, LeavingBlock, RequestRetention};
 use crate::request::{RequestBlocks, RequestId, RequestView};
 use crate::retention::DefaultHits;
 
@@ -57,7 +57,14 @@ impl Manager {
     /// Lets a follower see the calls from now on, in place of an earlier one. With a follower, each
     /// allocation needs all hashes of its request.
     pub fn set_follower(&mut self, follower: Option<Box<dyn Follower>>) {
+        self.pool.record_taken(follower.is_some());
         self.follower = follower;
+    }
+
+    /// Returns the blocks that were evicted since the last call and whose keys no other block has;
+    /// none without a follower. They have their contents until the step runs. Called once per step.
+    pub fn take_evicted(&mut self) -> Vec<LeavingBlock> {
+        self.pool.take_evicted()
     }
 
     /// Returns the follower, if there is one.

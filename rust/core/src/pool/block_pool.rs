@@ -8,6 +8,7 @@ use super::eviction::policy::EvictionPolicy;
 use super::eviction::queue::{QueueEnd, RecycleOrder};
 use super::eviction::{Eviction, EvictionHints};
 use super::index::PrefixIndex;
+use super::leaving::{LeavingBlock, TakenBlock};
 use super::observation::Observation;
 use crate::block::{BlockId, CacheKey, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
@@ -25,7 +26,7 @@ pub struct BlockPool {
     withheld: usize,
     pub(super) num_allocated: u64,
     /// The keys that were evicted, if they are recorded.
-    pub(super) evicted_keys: Option<Vec<CacheKey>>,
+    pub(super) taken: Option<Vec<TakenBlock>>,
     pub(crate) by_hand: ByHand,
 }
 
@@ -58,7 +59,7 @@ impl BlockPool {
             null_references: None,
             withheld: 0,
             num_allocated: 0,
-            evicted_keys: None,
+            taken: None,
             by_hand: ByHand::default(),
         })
     }
@@ -247,8 +248,9 @@ impl BlockPool {
         self.note(|| Observation::Taking(n));
         for batch in out[first..].chunks(PrefixIndex::BATCH) {
             batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
-            if let Some(evicted) = &mut self.evicted_keys {
-                evicted.extend(batch.iter().filter_map(|&block| self.blocks.key(block)));
+            if let Some(taken) = &mut self.taken {
+                let blocks = &self.blocks;
+                taken.extend(batch.iter().map(|&block| (block, LeavingBlock::of(blocks, block))));
             }
             self.index.evict(&mut self.blocks, batch);
         }

@@ -1,6 +1,9 @@
 //! The cached blocks that are evicted next, and the keys that were evicted.
 
+use std::collections::HashSet;
+
 use super::block_pool::BlockPool;
+use super::blocks::Blocks;
 use crate::block::{BlockId, CacheKey};
 
 /// A free cached block that is evicted soon.
@@ -14,6 +17,17 @@ pub struct LeavingBlock {
     pub num_tokens: usize,
 }
 
+/// An allocated block, with what it had before.
+pub(super) type TakenBlock = (BlockId, Option<LeavingBlock>);
+
+impl LeavingBlock {
+    /// Returns a block with its key, if it has one.
+    pub(super) fn of(blocks: &Blocks, block: BlockId) -> Option<Self> {
+        let num_tokens = blocks.hash_num_tokens(block)?;
+        Some(Self { block, key: blocks.key(block)?, num_tokens })
+    }
+}
+
 impl BlockPool {
     /// Returns the cached ones of the `n` free blocks that are allocated next, in that order. It is
     /// the order without second chances of tails. A block whose key another block serves is left
@@ -23,8 +37,7 @@ impl BlockPool {
             if self.blocks.is_duplicate(block) {
                 return None;
             }
-            let num_tokens = self.blocks.hash_num_tokens(block)?;
-            Some(LeavingBlock { block, key: self.blocks.key(block)?, num_tokens })
+            LeavingBlock::of(&self.blocks, block)
         })
     }
 
@@ -33,13 +46,26 @@ impl BlockPool {
         self.num_allocated
     }
 
-    /// Starts to record the keys of blocks that are allocated.
-    pub(crate) fn record_evicted_keys(&mut self) {
-        self.evicted_keys.get_or_insert_default();
+    /// Records the blocks that are allocated from now on, or stops to.
+    pub(crate) fn record_taken(&mut self, are_recorded: bool) {
+        self.taken = are_recorded.then(Vec::new);
     }
 
-    /// Returns the keys that allocated blocks had since the last call, if they are recorded.
+    /// Returns the keys that were evicted since the last call and that no block has, if allocated
+    /// blocks are recorded.
     pub(crate) fn take_evicted_keys(&mut self) -> Vec<CacheKey> {
-        self.evicted_keys.as_mut().map(std::mem::take).unwrap_or_default()
+        let taken = self.taken.as_mut().map(std::mem::take).unwrap_or_default();
+        let keys = taken.into_iter().filter_map(|(_, before)| before).map(|block| block.key);
+        keys.filter(|key| self.find(key).is_none()).collect()
+    }
+
+    /// Does the same, and returns the blocks too, each key once. They have their contents until the
+    /// step runs. A block that was allocated before in this step has no contents yet.
+    pub(crate) fn take_evicted(&mut self) -> Vec<LeavingBlock> {
+        let taken = self.taken.as_mut().map(std::mem::take).unwrap_or_default();
+        let (mut blocks, mut keys) = (HashSet::new(), HashSet::new());
+        let first = taken.into_iter().filter(|&(block, _)| blocks.insert(block));
+        let evicted = first.filter_map(|(_, before)| before);
+        evicted.filter(|it| self.find(&it.key).is_none() && keys.insert(it.key)).collect()
     }
 }

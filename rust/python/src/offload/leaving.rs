@@ -124,35 +124,41 @@ impl OffloadPlanner {
         })
     }
 
-    /// Gives blocks that leave the pool soon room in the tier, and returns what is to be stored; `None`
-    /// if there is nothing. `has_ended` is true if a request ended since the last call.
-    fn store_leaving(&self, py: Python<'_>, has_ended: bool) -> PyResult<Option<LeavingPlan>> {
+    /// Gives blocks room in the tier, and returns what is to be stored: the blocks that this step takes
+    /// from the pool, before it runs, and the blocks that later steps can take soon. Each is `None` if
+    /// there is nothing. `has_ended` is true if a request ended since the last call. Without
+    /// `stores_taken`, the former are not stored.
+    fn store_leaving(
+        &self,
+        py: Python<'_>,
+        has_ended: bool,
+        stores_taken: bool,
+    ) -> PyResult<(Option<LeavingPlan>, Option<LeavingPlan>)> {
         let together = self.together()?;
-        let given_up = together.engine.take_given_up(py)?;
+        let (given_up, taken) = together.engine.take_given_up_and_evicted(py)?;
         let tier = self.tier(py)?;
         tier.cell.change(py, "store_leaving", |state| {
             state.core.give_up(given_up.into_iter());
-            let stores = together.engine.with_manager(py, |core, hash_len| {
+            let [taken, leaving] = together.engine.with_manager(py, |core, hash_len| {
                 let (pool, mut horizon) = (core.pool(), together.horizon());
                 let num_blocks =
                     horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended);
-                let (Some(num_blocks), Some(joint)) = (num_blocks, core.follower()) else {
-                    return Ok(LeavingStores::default());
-                };
+                let Some(joint) = core.follower() else { return Ok(Default::default()) };
                 if let Some(len) = hash_len {
                     HashLengths::of(len).agree(py, &mut state.hash_lengths)?;
                 }
                 let groups = &self.search.groups;
                 let is_kept =
                     |block: &LeavingBlock| is_whole(groups, block) && joint.has(&block.key);
-                let leaving = pool.leaving(num_blocks).filter(is_kept);
-                Ok(state.core.store_leaving(pool, leaving, joint.order()))
+                let taken = taken.into_iter().filter(|block| stores_taken && is_kept(block));
+                let taken = state.core.store_leaving(pool, taken, joint.order());
+                let leaving = pool.leaving(num_blocks.unwrap_or(0)).filter(is_kept);
+                Ok([taken, state.core.store_leaving(pool, leaving, joint.order())])
             })?;
-            if stores.stored.is_empty() {
-                return Ok(None);
-            }
-            let made = LeavingPlan::new(py, &self.search.groups, stores, state);
-            tier.cell.or_poison(py, made).map(Some)
+            let groups = &self.search.groups;
+            let made = LeavingPlan::new(py, groups, taken, state)
+                .and_then(|taken| Ok((taken, LeavingPlan::new(py, groups, leaving, state)?)));
+            tier.cell.or_poison(py, made)
         })
     }
 
@@ -177,8 +183,11 @@ impl LeavingPlan {
         groups: &[HostGroup],
         stores: LeavingStores,
         state: &HostState,
-    ) -> PyResult<Self> {
+    ) -> PyResult<Option<Self>> {
         let LeavingStores { stored, chunks, .. } = stores;
+        if stored.is_empty() {
+            return Ok(None);
+        }
         let of_group = |group: &HostGroup| {
             let id = group.group_idx;
             let stored = stored.iter().zip(&chunks);
@@ -187,12 +196,12 @@ impl LeavingPlan {
         let sorted: Vec<_> = groups.iter().flat_map(of_group).collect();
         let keys: Vec<_> = sorted.iter().map(|(block, _)| block.key).collect();
         let chunks = sorted.iter().map(|&(_, &chunk)| chunk).collect();
-        Ok(Self {
+        Ok(Some(Self {
             keys: key_list(py, &keys, state.hash_lengths)?.unbind(),
             chunk_ids: chunk_array(py, chunks).unbind(),
             block_ids: sorted.iter().map(|(block, _)| block.block).collect(),
             group_sizes: groups.iter().map(|group| of_group(group).count()).collect(),
-        })
+        }))
     }
 }
 

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use kvoxide_core::host::{HashKeys, HostGroup, attached};
 use kvoxide_core::joint::JointPool;
+use kvoxide_core::pool::LeavingBlock;
 use kvoxide_core::{BlockId, CacheKey, GroupBlocks, Manager, RequestView};
 
 use super::engine::Engine;
@@ -47,9 +48,15 @@ impl Engine {
         self.cell.read(py, |state| call(&state.core, state.hash_len))
     }
 
-    /// Returns the keys that are not kept in both memories any more since the last call.
-    pub(crate) fn take_given_up(&self, py: Python<'_>) -> PyResult<Vec<CacheKey>> {
-        self.cell.edit(py, "take_given_up", |state| Ok(state.core.take_given_up()))
+    /// Returns the keys that are not kept in both memories any more since the last call, and the
+    /// cached blocks that were allocated.
+    pub(crate) fn take_given_up_and_evicted(
+        &self,
+        py: Python<'_>,
+    ) -> PyResult<(Vec<CacheKey>, Vec<LeavingBlock>)> {
+        self.cell.edit(py, "take_given_up_and_evicted", |state| {
+            Ok((state.core.take_given_up(), state.core.take_evicted()))
+        })
     }
 }
 

@@ -63,15 +63,19 @@ impl Queue {
         self.waiting.push(job);
     }
 
-    /// Lets the waiting transfers begin.
-    pub fn begin(&mut self, now: Nanoseconds) {
+    /// Lets the waiting transfers begin. Returns in how much time the last of them ends; 0 if there
+    /// are none.
+    pub fn begin(&mut self, now: Nanoseconds) -> Nanoseconds {
+        let mut end = now;
         for mut job in std::mem::take(&mut self.waiting) {
             let duration = self.link.duration(self.chunk_bytes * job.keys.len() as u64);
             self.free_at = self.free_at.max(now).saturating_add(duration);
             self.busy += duration;
-            job.ends = self.free_at;
+            end = self.free_at;
+            job.ends = end;
             self.under_way.push_back(job);
         }
+        end.saturating_sub(now)
     }
 
     /// Takes all transfers that have not begun, as if they took no time.

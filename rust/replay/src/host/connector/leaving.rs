@@ -1,10 +1,12 @@
 //! The stores of a step under `adaptive`: blocks that the pool evicts soon and the joint pool keeps.
 
-use kvoxide_core::host::attached;
+use kvoxide_core::host::{LeavingStores, attached};
+use kvoxide_core::pool::LeavingBlock;
 use kvoxide_core::{GroupBlocks, Manager, RequestId, RequestView};
 
 use super::HostConnector;
 use super::transfers::Pace;
+use crate::clock::Nanoseconds;
 use crate::host::jobs::{Job, NO_REQUEST};
 use crate::host::request::Progress;
 
@@ -51,8 +53,10 @@ impl HostConnector {
         self.horizon.ask_for(num_blocks)
     }
 
-    /// Makes the stores of a step: the blocks that later steps can take from the pool soon.
-    pub(super) fn store_leaving(&mut self, manager: &mut Manager) {
+    /// Makes the stores of a step: the blocks that it takes from the pool and that are not stored yet,
+    /// and the blocks that later steps can take soon. Returns the time for which the step waits for
+    /// the former.
+    pub(super) fn store_leaving(&mut self, manager: &mut Manager) -> Nanoseconds {
         manager.take_offloads();
         let has_ended = !self.ended.is_empty();
         for ended in std::mem::take(&mut self.ended) {
@@ -62,23 +66,31 @@ impl HostConnector {
         self.preempted.clear();
         let given_up = manager.take_given_up();
         self.report.evicted += self.tier.give_up(given_up.into_iter()) as u64;
-        let (Some(joint), pool) = (manager.follower(), manager.pool()) else { return };
-        let Some(num_blocks) =
-            self.horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended)
-        else {
-            return;
-        };
+        let taken = manager.take_evicted();
+        let (Some(joint), pool) = (manager.follower(), manager.pool()) else { return 0 };
+        let num_blocks =
+            self.horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended);
         let geometry = &self.geometry;
-        let leaving = pool
-            .leaving(num_blocks)
-            .filter(|block| geometry.is_whole(block) && joint.has(&block.key));
-        let stores = self.tier.store_leaving(pool, leaving, joint.order());
-        self.report.evicted += stores.evicted.len() as u64;
-        let tails = stores.stored.iter().filter(|block| geometry.is_tail(block));
+        let is_kept = |block: &LeavingBlock| geometry.is_whole(block) && joint.has(&block.key);
+        let taken = taken.into_iter().filter(is_kept);
+        let taken = self.tier.store_leaving(pool, taken, joint.order());
+        let leaving = pool.leaving(num_blocks.unwrap_or(0)).filter(is_kept);
+        let leaving = self.tier.store_leaving(pool, leaving, joint.order());
+        self.push_stores(taken);
+        let fence = if self.pace == Pace::Timed { self.stores.begin(self.now) } else { 0 };
+        self.report.fence_time += fence;
+        self.push_stores(leaving);
+        fence
+    }
+
+    fn push_stores(&mut self, stores: LeavingStores) {
+        let LeavingStores { stored, evicted, .. } = stores;
+        self.report.evicted += evicted.len() as u64;
+        let tails = stored.iter().filter(|block| self.geometry.is_tail(block));
         self.report.stored_tails += tails.count() as u64;
-        if !stores.stored.is_empty() {
-            let keys = stores.stored.iter().map(|block| block.key).collect();
-            let blocks = stores.stored.iter().map(|block| block.block).collect();
+        if !stored.is_empty() {
+            let keys = stored.iter().map(|block| block.key).collect();
+            let blocks = stored.iter().map(|block| block.block).collect();
             self.stores.push(Job::new(NO_REQUEST, keys, self.num_steps).of_blocks(blocks, true));
         }
     }

@@ -216,7 +216,7 @@ impl HostConnector {
         let keys = keys.into_iter().map(|(key, _)| key).collect();
         self.loads.push(Job::new(view.id, keys, self.num_steps));
         match self.pace {
-            Pace::Timed => self.loads.begin(self.now),
+            Pace::Timed => _ = self.loads.begin(self.now),
             Pace::AtOnce => {
                 self.loads.take_all().into_iter().for_each(|job| self.end_load(job));
             }

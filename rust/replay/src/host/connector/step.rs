@@ -24,8 +24,7 @@ impl HostConnector {
     ) -> Result<Nanoseconds, Error> {
         let fence = self.fence();
         if self.decides_over_both() {
-            self.store_leaving(manager);
-            return Ok(fence);
+            return Ok(fence.max(self.store_leaving(manager)));
         }
         self.forget_taken_blocks();
         let offloads = manager.take_offloads();

@@ -52,7 +52,7 @@ impl HostConnector {
     pub fn step_has_run(&mut self, now: Nanoseconds) {
         self.num_steps += 1;
         match self.pace {
-            Pace::Timed => self.stores.begin(now),
+            Pace::Timed => _ = self.stores.begin(now),
             Pace::AtOnce => {
                 self.stores.take_all().into_iter().for_each(|job| self.end_store(job));
             }
