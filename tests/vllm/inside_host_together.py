@@ -64,9 +64,9 @@ def test_a_job_with_wrong_blocks_is_seen(place: str) -> None:
             self.block_ids, self.chunk_ids = made.block_ids, made.chunk_ids
             setattr(self, place, getattr(made, place)[::-1])
 
-    world.connector._planner.store_leaving = lambda has_ended: (
-        None if (made := plan(has_ended)) is None else Reversed(made)
-    )
+    world.connector._planner.store_leaving = lambda *arguments: [
+        None if made is None else Reversed(made) for made in plan(*arguments)
+    ]
     with pytest.raises(WrongBytesError):
         serve(world, Traffic(_SMALL), 400)
 
