@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use numpy::PyArray1;
-use pyo3::exceptions::{PyAssertionError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::host::{HostGroup, HostPolicy, LeavingStores, TooFewKeys, WantedLoad};
+use kvoxide_core::host::{HostGroup, HostPolicy, LeavingStores, WantedLoad};
 use kvoxide_core::pool::LeavingBlock;
 
-use super::group_keys::{KeysOfGroup, ReadKeys};
+use super::group_keys::KeysOfGroup;
 use super::hash_lengths::HashLengths;
 use super::keys::key_list;
 use super::plan::chunk_array;
@@ -75,7 +75,7 @@ impl OffloadPlanner {
     /// Does the same as `look_up` in pool and tier. A load that takes many blocks from the pool waits
     /// once, until they are stored.
     #[pyo3(signature = (keys, request, num_computed, num_tokens, max_new=None, max_load=None))]
-    #[expect(clippy::too_many_arguments, reason = "those of look_up")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of `look_up`")]
     fn look_up_in_both(
         &self,
         py: Python<'_>,
@@ -86,20 +86,14 @@ impl OffloadPlanner {
         max_new: Option<usize>,
         max_load: Option<usize>,
     ) -> PyResult<Found> {
-        self.check_num_groups(keys.len())?;
         let together = self.together()?;
         let mut request = request.try_borrow_mut()?;
-        let found = self.tier(py)?.cell.read(py, |state| {
-            let keys = keys.iter().map(|keys| keys.read(state.hash_lengths));
-            let keys = keys.collect::<PyResult<Vec<ReadKeys<'_>>>>()?;
-            let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
-            let found = together.engine.with_manager(py, |core, _| {
-                let found = self.search.find_in_both(wanted, &keys, core.pool(), &state.core);
-                found.map_err(|TooFewKeys| {
-                    PyAssertionError::new_err("a group has fewer keys than the request has chunks")
-                })
-            })?;
-            Ok((found.num_tokens, found.ends))
+        let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
+        let found = self.find(py, &keys, |keys, tier| {
+            let engine = &together.engine;
+            engine.with_manager(py, |core, _| {
+                Ok(self.search.find_in_both(wanted, keys, core.pool(), tier))
+            })
         })?;
         match found {
             (Some(num_found), ends) if num_found > 0 && !request.has_waited_for_stores => {

@@ -8,7 +8,9 @@ use pyo3::exceptions::{PyAssertionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use kvoxide_core::host::{ChunkId, HostGroup, HostSearch, TooFewKeys, WantedLoad};
+use kvoxide_core::host::{
+    ChunkId, HostGroup, HostHit, HostSearch, HostTier, TooFewKeys, WantedLoad,
+};
 
 use super::group_keys::{KeysOfGroup, LoadedKeys, ReadKeys};
 use super::groups::OffloadGroup;
@@ -72,17 +74,8 @@ impl OffloadPlanner {
         max_new: Option<usize>,
         max_load: Option<usize>,
     ) -> PyResult<Found> {
-        self.check_num_groups(keys.len())?;
-        self.tier(py)?.cell.read(py, |state| {
-            let keys = keys.iter().map(|keys| keys.read(state.hash_lengths));
-            let keys = keys.collect::<PyResult<Vec<ReadKeys<'_>>>>()?;
-            let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
-            let found = self.search.find(wanted, &keys, &state.core);
-            let found = found.map_err(|TooFewKeys| {
-                PyAssertionError::new_err("a group has fewer keys than the request has chunks")
-            })?;
-            Ok((found.num_tokens, found.ends))
-        })
+        let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
+        self.find(py, &keys, |keys, tier| Ok(self.search.find(wanted, keys, tier)))
     }
 
     /// Returns what a load of the tokens after `num_computed` up to `num_cached` covers; `None` for
@@ -217,6 +210,25 @@ impl OffloadPlanner {
 }
 
 impl OffloadPlanner {
+    /// Returns what `search` finds with the keys of a request in the tier.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        py: Python<'_>,
+        keys: &[KeysOfGroup<'_>],
+        search: impl FnOnce(&[ReadKeys<'_>], &HostTier) -> PyResult<Result<HostHit, TooFewKeys>>,
+    ) -> PyResult<Found> {
+        self.check_num_groups(keys.len())?;
+        self.tier(py)?.cell.read(py, |state| {
+            let keys = keys.iter().map(|keys| keys.read(state.hash_lengths));
+            let keys = keys.collect::<PyResult<Vec<_>>>()?;
+            let found = search(&keys, &state.core)?.map_err(|TooFewKeys| {
+                PyAssertionError::new_err("a group has fewer keys than the request has chunks")
+            })?;
+            Ok((found.num_tokens, found.ends))
+        })
+    }
+
     pub(super) fn tier<'a>(&'a self, py: Python<'a>) -> PyResult<&'a PyHostTier> {
         let tier = self.tier.as_ref().map(|tier| tier.bind(py).get());
         tier.ok_or_else(|| PyValueError::new_err("the connector's manager must be kvoxide's"))

@@ -68,8 +68,9 @@ impl ChunkLookup for HashKeys<'_> {
     }
 }
 
-/// The keys of a request in one group as a load can use them: blocks of the pool up to the first one that it lacks, then
-/// chunks of the tier. A window is taken from one of the two, and a state from the tier.
+/// The keys of a request in one group as a load can use them: blocks of the pool up to the first one
+/// that it lacks, then chunks of the tier. A window is taken from one of the two, and a state from
+/// the tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadableKeys<'a, K> {
     /// The keys.
