@@ -1,13 +1,25 @@
 //! Decides what CPU memory keeps, if it decides together with the pool: [`JointPool`] simulates one
 //! pool of the size of both, which sees the same requests. CPU memory keeps the blocks that this
-//! pool has and the real one has not. [`answers`] decides whether generated blocks are kept.
+//! pool has and the real one has not.
+//!
+//! - [`stores`]: the stores of a step.
+//! - [`loads`]: a look-up in both memories, the blocks that a load attaches, and the blocks that it
+//!   fills.
+//! - [`groups`]: the groups of a manager as CPU memory sees them.
+//! - [`answers`]: whether generated blocks are kept.
 
 mod answers;
+mod groups;
+mod loads;
+mod stores;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use answers::Answers;
+pub use groups::{search_of, window_tokens};
+pub use loads::{LoadedBlock, attached_tables, blocks_to_load};
+pub use stores::{StepStores, StoredStep, note_used};
 
 use crate::block::CacheKey;
 use crate::error::Result;

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use super::tier::HostTier;
+use crate::block::CacheKey;
+use crate::pool::LeavingBlock;
 
 /// A group of a connector.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +103,18 @@ impl HostSearch {
         let is_full = |at: &&usize| groups[**at].window_chunks.is_none();
         let num_full = order.iter().take_while(is_full).count();
         Self { groups, order, num_full, align_size }
+    }
+
+    /// Returns the group of a key.
+    pub fn group_of(&self, key: &CacheKey) -> Option<&HostGroup> {
+        self.groups.iter().find(|group| group.group_idx == usize::from(key.group))
+    }
+
+    /// Returns whether a block of the pool is full and of one of the groups, so that it makes a
+    /// chunk.
+    pub fn is_whole(&self, block: &LeavingBlock) -> bool {
+        let group = self.group_of(&block.key);
+        group.is_some_and(|group| block.num_tokens.is_multiple_of(group.tokens_per_chunk))
     }
 
     /// Returns whether some group has a window or states.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::host::{HostGroup, HostPolicy, LeavingStores, WantedLoad};
-use kvoxide_core::pool::LeavingBlock;
+use kvoxide_core::joint::{StepStores, StoredStep};
 
 use super::group_keys::KeysOfGroup;
 use super::hash_lengths::HashLengths;
@@ -38,7 +38,7 @@ impl OffloadPlanner {
         let py = manager.py();
         let tier = self.tier(py)?;
         let engine = manager.get().engine();
-        engine.with_manager(py, |core, _| check_groups(py, &self.search.groups, core))?;
+        engine.with_manager(py, |core| check_groups(py, &self.search.groups, core))?;
         if self.together.get().is_some() {
             let message = "a manager decides together with this tier already";
             return Err(PyValueError::new_err(message));
@@ -91,7 +91,7 @@ impl OffloadPlanner {
         let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
         let found = self.find(py, &keys, |keys, tier| {
             let engine = &together.engine;
-            engine.with_manager(py, |core, _| {
+            engine.with_manager(py, |core| {
                 Ok(self.search.find_in_both(wanted, keys, core.pool(), tier))
             })
         })?;
@@ -111,7 +111,7 @@ impl OffloadPlanner {
         let py = blocks.py();
         let together = self.together()?;
         self.tier(py)?.cell.change(py, "note_used", |state| {
-            together.engine.with_manager(py, |core, _| {
+            together.engine.with_manager(py, |core| {
                 state.core.note_used_in_pool(keys_of_blocks(core, blocks.get().ids()));
                 Ok(())
             })
@@ -129,29 +129,20 @@ impl OffloadPlanner {
         stores_taken: bool,
     ) -> PyResult<(Option<LeavingPlan>, Option<LeavingPlan>)> {
         let together = self.together()?;
-        let (given_up, taken) = together.engine.take_given_up_and_evicted(py)?;
+        let step = StoredStep { has_ended, stores_taken };
         let tier = self.tier(py)?;
         tier.cell.change(py, "store_leaving", |state| {
-            state.core.give_up(given_up.into_iter());
-            let [taken, leaving] = together.engine.with_manager(py, |core, hash_len| {
-                let (pool, mut horizon) = (core.pool(), together.horizon());
-                let num_blocks =
-                    horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended);
-                let Some(joint) = core.follower() else { return Ok(Default::default()) };
+            let stores = together.engine.decide_step(py, |core, hash_len| {
                 if let Some(len) = hash_len {
                     HashLengths::of(len).agree(py, &mut state.hash_lengths)?;
                 }
-                let groups = &self.search.groups;
-                let is_kept =
-                    |block: &LeavingBlock| is_whole(groups, block) && joint.has(&block.key);
-                let taken = taken.into_iter().filter(|block| stores_taken && is_kept(block));
-                let taken = state.core.store_leaving(pool, taken, joint.order());
-                let leaving = pool.leaving(num_blocks.unwrap_or(0)).filter(is_kept);
-                Ok([taken, state.core.store_leaving(pool, leaving, joint.order())])
+                let horizon = &mut together.horizon();
+                Ok(StepStores::decide(core, &mut state.core, horizon, &self.search, step))
             })?;
             let groups = &self.search.groups;
-            let made = LeavingPlan::new(py, groups, taken, state)
-                .and_then(|taken| Ok((taken, LeavingPlan::new(py, groups, leaving, state)?)));
+            let made = LeavingPlan::new(py, groups, stores.taken, state).and_then(|taken| {
+                Ok((taken, LeavingPlan::new(py, groups, stores.leaving, state)?))
+            });
             tier.cell.or_poison(py, made)
         })
     }
@@ -197,12 +188,6 @@ impl LeavingPlan {
             group_sizes: groups.iter().map(|group| of_group(group).count()).collect(),
         }))
     }
-}
-
-/// Returns whether a block of the pool is full and of one of the groups, so that it makes a chunk.
-fn is_whole(groups: &[HostGroup], block: &LeavingBlock) -> bool {
-    let group = groups.iter().find(|group| group.group_idx == usize::from(block.key.group));
-    group.is_some_and(|group| block.num_tokens.is_multiple_of(group.tokens_per_chunk))
 }
 
 /// Checks that a connector offloads every group of a manager that caches blocks.

@@ -2,10 +2,9 @@
 
 use pyo3::prelude::*;
 
-use kvoxide_core::host::{HashKeys, HostGroup, attached};
+use kvoxide_core::host::HostGroup;
 use kvoxide_core::joint::JointPool;
-use kvoxide_core::pool::LeavingBlock;
-use kvoxide_core::{BlockId, CacheKey, GroupBlocks, Manager, RequestView};
+use kvoxide_core::{BlockId, CacheKey, Manager};
 
 use super::engine::Engine;
 use super::errors::IntoVllmResult;
@@ -39,24 +38,23 @@ impl Engine {
         })
     }
 
-    /// Makes a call that reads the manager. It gets the length of its hashes too, once there was one.
+    /// Makes a call that reads the manager.
     pub(crate) fn with_manager<R>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&Manager, Option<usize>) -> PyResult<R>,
+        call: impl FnOnce(&Manager) -> PyResult<R>,
     ) -> PyResult<R> {
-        self.cell.read(py, |state| call(&state.core, state.hash_len))
+        self.cell.read(py, |state| call(&state.core))
     }
 
-    /// Returns the keys that are not kept in both memories any more since the last call, and the
-    /// cached blocks that were allocated.
-    pub(crate) fn take_given_up_and_evicted(
+    /// Makes a call that decides what a step stores. It gets the length of the manager's hashes too,
+    /// once there was one.
+    pub(crate) fn decide_step<R>(
         &self,
         py: Python<'_>,
-    ) -> PyResult<(Vec<CacheKey>, Vec<LeavingBlock>)> {
-        self.cell.edit(py, "take_given_up_and_evicted", |state| {
-            Ok((state.core.take_given_up(), state.core.take_evicted()))
-        })
+        call: impl FnOnce(&mut Manager, Option<usize>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        self.cell.edit(py, "decide_step", |state| call(&mut state.core, state.hash_len))
     }
 }
 
@@ -67,22 +65,4 @@ pub(crate) fn keys_of_blocks<'a>(
 ) -> impl Iterator<Item = CacheKey> + 'a {
     let blocks_of_pool = manager.pool().blocks();
     blocks.filter_map(|block| blocks_of_pool.key(block))
-}
-
-/// Returns the tables of a hit with the blocks that a load attaches. The hit has `num_local` tokens,
-/// and the load ends after `end` tokens.
-#[cold]
-pub(super) fn with_attached(
-    core: &Manager,
-    request: &RequestView<'_>,
-    groups: &[HostGroup],
-    hit: &[GroupBlocks],
-    (num_local, end): (usize, usize),
-) -> Vec<GroupBlocks> {
-    let keys =
-        groups.iter().map(|group| HashKeys::of(group, request.hashes, core.hash_block_size()));
-    let keys: Vec<_> = keys.collect();
-    let mut tables = hit.to_vec();
-    tables.resize(core.groups().len(), GroupBlocks::default());
-    attached(groups, &keys, core.pool(), tables, (num_local, end))
 }

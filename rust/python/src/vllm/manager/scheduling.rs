@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBool, PyDict, PyList, PySlice, PyString, PyTuple};
 
 use kvoxide_core::host::HostGroup;
+use kvoxide_core::joint::attached_tables;
 use kvoxide_core::outcomes::{Positions, PromptStart};
 use kvoxide_core::{
     AllocateArgs, BlockHash, Error, GroupBlocks, HashSource, HashWindow, Manager, ObservedRequest,
@@ -19,7 +20,6 @@ use crate::vllm::blocks::{VllmBlocks, groups_of, is_no_hit};
 use crate::vllm::call_times::TimedCall;
 use crate::vllm::errors::IntoVllmResult;
 use crate::vllm::request::{PyHashes, RequestCache, RequestSnapshot};
-use crate::vllm::together::with_attached;
 
 #[pymethods]
 impl VllmManager {
@@ -332,7 +332,7 @@ fn allocate_with_host(
     let mut args = *args;
     if args.num_external_computed_tokens > 0 && !core.knows(known.id) {
         let end = num_local + args.num_external_computed_tokens;
-        tables = with_attached(core, &view, groups, args.new_computed_blocks, (num_local, end));
+        tables = attached_tables(core, &view, groups, args.new_computed_blocks, (num_local, end));
         if !core.pool().by_hand().is_empty() {
             core.check_hit_by_hand(&tables).into_vllm(py)?;
         }

@@ -1,24 +1,15 @@
 //! The stores of a step under `adaptive`: blocks that the pool evicts soon and the joint pool keeps.
 
-use kvoxide_core::host::{LeavingStores, attached};
-use kvoxide_core::pool::LeavingBlock;
+use kvoxide_core::host::LeavingStores;
+use kvoxide_core::joint::{StepStores, StoredStep, attached_tables};
 use kvoxide_core::{GroupBlocks, Manager, RequestId, RequestView};
 
 use super::HostConnector;
 use super::transfers::Pace;
 use crate::clock::Nanoseconds;
 use crate::host::jobs::{Job, NO_REQUEST};
-use crate::host::request::Progress;
 
 impl HostConnector {
-    /// Notes that the pool keeps the cached blocks of a request for now.
-    pub(super) fn note_used(&mut self, manager: &Manager, request: RequestId) {
-        let Ok(held) = manager.blocks_of(request) else { return };
-        let pool = manager.pool();
-        let blocks = held.groups.iter().flat_map(|table| table.blocks.iter());
-        self.tier.note_used_in_pool(blocks.filter_map(|block| pool.blocks().key(block)));
-    }
-
     /// Returns the tables `local` of the pool's hit, which has `num_local` tokens, with the blocks that a
     /// load up to `end` tokens attaches. Returns `None` unless `adaptive` decides.
     pub fn attached(
@@ -31,12 +22,8 @@ impl HostConnector {
         if !self.decides_over_both() {
             return None;
         }
-        let progress = Progress::of(view, 0);
         let groups = self.geometry.groups();
-        let keys: Vec<_> = (0..groups.len()).map(|at| self.geometry.keys(at, &progress)).collect();
-        let mut tables = local.to_vec();
-        tables.resize(manager.groups().len(), GroupBlocks::default());
-        Some(attached(groups, &keys, manager.pool(), tables, (num_local, end)))
+        Some(attached_tables(manager, view, groups, local, (num_local, end)))
     }
 
     /// Returns whether a load has to wait for a step, in which the blocks are stored that it takes
@@ -64,18 +51,11 @@ impl HostConnector {
         }
         self.allocated.clear();
         self.preempted.clear();
-        let given_up = manager.take_given_up();
-        self.report.evicted += self.tier.give_up(given_up.into_iter()) as u64;
-        let taken = manager.take_evicted();
-        let (Some(joint), pool) = (manager.follower(), manager.pool()) else { return 0 };
-        let num_blocks =
-            self.horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended);
-        let geometry = &self.geometry;
-        let is_kept = |block: &LeavingBlock| geometry.is_whole(block) && joint.has(&block.key);
-        let taken = taken.into_iter().filter(is_kept);
-        let taken = self.tier.store_leaving(pool, taken, joint.order());
-        let leaving = pool.leaving(num_blocks.unwrap_or(0)).filter(is_kept);
-        let leaving = self.tier.store_leaving(pool, leaving, joint.order());
+        let step = StoredStep { has_ended, stores_taken: true };
+        let Self { tier, horizon, geometry, .. } = self;
+        let StepStores { num_given_up, taken, leaving } =
+            StepStores::decide(manager, tier, horizon, &geometry.search, step);
+        self.report.evicted += num_given_up as u64;
         self.push_stores(taken);
         let fence = if self.pace == Pace::Timed { self.stores.begin(self.now) } else { 0 };
         self.report.fence_time += fence;

@@ -9,9 +9,9 @@ mod transfers;
 use std::collections::{HashMap, HashSet};
 
 use kvoxide_core::host::{
-    ChunkKeys, ChunkLookup, HashKeys, Horizon, HostPolicy, HostTier, HostTierConfig, WantedLoad,
+    ChunkLookup, HashKeys, Horizon, HostPolicy, HostTier, HostTierConfig, WantedLoad,
 };
-use kvoxide_core::joint::JointPool;
+use kvoxide_core::joint::{JointPool, blocks_to_load, note_used};
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
 
 use super::geometry::Geometry;
@@ -180,29 +180,11 @@ impl HostConnector {
         num_local: usize,
         num_tokens: usize,
     ) -> Result<(), Error> {
-        let held = manager.blocks_of(view.id)?;
-        let progress = Progress::of(view, 0);
-        let end = num_local + num_tokens;
-        let mut keys = Vec::new();
-        let mut ends = Vec::new();
-        for (at, group) in self.geometry.groups().iter().enumerate() {
-            let table = &held.groups[group.group_idx].blocks;
-            let (first, last) =
-                (num_local.div_ceil(group.tokens_per_block), end.div_ceil(group.tokens_per_block));
-            let is_empty = |&place: &usize| {
-                let block = table.get(place).filter(|&block| block != NULL_BLOCK);
-                block.is_some_and(|block| manager.pool().keys_of(block).next().is_none())
-            };
-            let first = (first..last).find(is_empty).unwrap_or(last);
-            let of_group = self.geometry.keys(at, &progress);
-            for place in first..last.min(of_group.len()) {
-                keys.push((
-                    of_group.at(place),
-                    Some(((place + 1) * group.tokens_per_chunk) as u32),
-                ));
-            }
-            ends.push(last);
-        }
+        let tokens = (num_local, num_local + num_tokens);
+        let groups = self.geometry.groups();
+        let blocks = blocks_to_load(manager, view, groups, tokens)?;
+        let keys: Vec<_> = blocks.iter().map(|it| (it.key, Some(it.position))).collect();
+        let ends = groups.iter().map(|group| tokens.1.div_ceil(group.tokens_per_block)).collect();
         let pool = manager.pool();
         let twice = keys.iter().filter(|(key, _)| pool.find(key).is_some()).count();
         let state = self.requests.entry(view.id).or_default();
@@ -243,7 +225,7 @@ impl HostConnector {
         let Ok(held) = manager.blocks_of(view.id) else { return };
         self.note_allocated(manager, view.id);
         if self.decides_over_both() {
-            return self.note_used(manager, view.id);
+            return note_used(manager, &mut self.tier, view.id);
         }
         let groups: Vec<_> = self.geometry.groups().iter().map(|group| group.group_idx).collect();
         let state = self.state(view.id);
