@@ -27,7 +27,6 @@ GroupKind: TypeAlias = Literal[
 ]
 RetentionName: TypeAlias = Literal["standard", "adaptive"]
 RecycleOrder: TypeAlias = Literal["uncached-first", "fifo"]
-HostPolicyName: TypeAlias = Literal["lru", "arc"]
 HostMemoryPolicyName: TypeAlias = Literal["lru", "arc", "adaptive"]
 HashAlgorithm: TypeAlias = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 TokenArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint32]
@@ -854,9 +853,9 @@ class KVCacheManager(_Manager[Request, KVCacheBlock, KVCacheBlocks]):
 
 @final
 class HostTier:
-    """Chunks of KV in host memory, a second tier after the pool. The decisions equal vLLM's
-    ``CPUOffloadingManager``: which keys are stored in which chunk, and which keys are evicted for
-    them.
+    """Chunks of KV in host memory, a second tier after the pool. Under ``lru`` and ``arc``, the
+    decisions equal vLLM's ``CPUOffloadingManager``: which keys are stored in which chunk, and which
+    keys are evicted for them. ``adaptive`` is kvoxide's own policy.
 
     A chunk holds the blocks of one key: a block hash, and its group in 4 bytes, big-endian. In one
     tier, either all hashes have 32 bytes or all have 1 to 31. ``store_threshold`` is how often a
@@ -872,12 +871,28 @@ class HostTier:
     name, and :class:`BlockError` for a key without a group. Raises :class:`BlockHashError` for a
     hash of 32 bytes together with shorter ones, and for a longer hash. Raises :class:`RequestError`
     for an invalid position.
+
+    Under ``adaptive``, the tier decides together with a :class:`KVCacheManager`, from
+    :meth:`decide_with` on. A chunk holds one block. Blocks are stored before the manager evicts
+    them, so no request offers keys. These calls replace the calls with keys, which raise
+    :class:`RequestError`, as these do under another policy:
+
+    1. :meth:`lookup_request` after :meth:`KVCacheManager.get_computed_blocks`.
+    2. :meth:`KVCacheManager.allocate_slots` with its results. If there are tokens to load, also
+       pass ``delay_cache_blocks=True``, and call :meth:`start_load`.
+    3. :meth:`prepare_step` before each step, after all allocations. It returns what to copy.
+    4. :meth:`complete` after each copy. After a load, also
+       :meth:`KVCacheManager.cache_blocks` with the tokens of the hit.
+
+    The tier sees ends and preemptions in the manager's :meth:`~KVCacheManager.free`. It has no
+    other call for a request. ``store_threshold`` must be 1. docs/how-to/build-a-second-tier.md has
+    an example.
     """
 
     def __new__(
         cls,
         num_chunks: int,
-        policy: HostPolicyName = "lru",
+        policy: HostMemoryPolicyName = "lru",
         *,
         store_threshold: int = 1,
         max_tracker_size: int = 64_000,
@@ -886,8 +901,7 @@ class HostTier:
         vllm_release: Literal["0.33.0", "0.32.0"] = "0.33.0",
     ) -> Self: ...
     @property
-    def policy(self) -> HostPolicyName | Literal["adaptive"]:
-        """The policy. ``adaptive`` only in vLLM, with ``KVOXIDE_HOST_POLICY=adaptive``."""
+    def policy(self) -> HostMemoryPolicyName: ...
     @property
     def num_chunks(self) -> int: ...
     @property
@@ -962,7 +976,52 @@ class HostTier:
         """Count every key that ``request`` saw as used once, now. Ignore ``positions`` of other
         keys."""
     def reset(self) -> None:
-        """Free all chunks, also chunks in transfers. Counts of offers stay."""
+        """Free all chunks, also chunks in transfers. Counts of offers stay. Under ``adaptive``,
+        open transfers end, and :meth:`complete` refuses them: free the requests of open loads."""
+    def decide_with(self, manager: KVCacheManager) -> None:
+        """Decide together with ``manager`` from now on. It must be new, and it simulates a pool of
+        both sizes, which takes memory and time in its calls.
+
+        Raises :class:`ConfigError` for a manager without prefix caching. Raises
+        :class:`RequestError` for a manager that has served requests, and if the manager or this
+        tier decides with another one.
+        """
+    def decide_alone(self) -> None:
+        """Reset, and let the manager decide alone again. The end of the tier's life does this
+        too."""
+    def lookup_request(
+        self, request: Request, new_computed_blocks: KVCacheBlocks, num_new_computed_tokens: int
+    ) -> tuple[KVCacheBlocks, int, int] | None:
+        """Return what ``request`` hits in both memories, for :meth:`KVCacheManager.allocate_slots`:
+        ``new_computed_blocks``, ``num_new_computed_tokens`` and ``num_external_computed_tokens``.
+        The last one is how many tokens a load brings; 0 for none. The arguments are the first two
+        results of :meth:`KVCacheManager.get_computed_blocks`.
+
+        ``None`` means that the request has to wait: look it up again in a later step. Another
+        request loads the same chunks, a chunk is being stored, or the blocks that the load takes
+        are stored first.
+
+        Raises :class:`BlockError` for blocks of another manager, and :class:`RequestError` for a
+        number of tokens that the blocks do not cover.
+        """
+    def start_load(self, request: Request) -> None:
+        """Start the load that :meth:`lookup_request` found, once ``request`` has slots for it. The
+        next :meth:`prepare_step` returns its copies. Do not free the request before the load is
+        complete; if it is freed before that step, the load is dropped.
+
+        Raises :class:`RequestError` without such a look-up or without such slots. Also raises it if
+        chunks were evicted after the look-up: free the request, and look it up again.
+        """
+    def prepare_step(self) -> HostStep:
+        """Return what the next step copies. Call it once per step, after all allocations for the
+        step and before it runs, also if no request runs."""
+    def complete(self, transfer: HostTransfer, success: bool = True) -> None:
+        """End a transfer. Stored chunks can be loaded from now on. If ``success`` is false, the
+        keys are removed from the tier; after a failed load, free its request.
+
+        Raises :class:`RequestError` for a transfer that has ended, also by a :meth:`reset`, and for
+        a transfer of another tier. A transfer without chunks can end any number of times.
+        """
     def take_events(self) -> list[HostEvent]: ...
     def take_num_skipped(self) -> int:
         """Return how many keys were offered and not stored since the last call, because they were
@@ -1003,6 +1062,56 @@ class HostStorePlan:
         """The chunk of each of :attr:`keys`."""
     @property
     def evicted_keys(self) -> list[bytes]: ...
+
+@final
+class HostTransfer:
+    """Blocks to copy from the pool to CPU memory, or back. Its length is their number. Two
+    objects are equal if they are the same transfer.
+
+    The arrays have one element per block and a new copy on each access.
+    """
+
+    @property
+    def block_ids(self) -> NDArray[np.int32]:
+        """The blocks of the pool: read by a store, written by a load."""
+    @property
+    def chunk_ids(self) -> NDArray[np.int32]:
+        """The chunk of each block."""
+    @property
+    def group_ids(self) -> NDArray[np.int32]:
+        """The group of each block."""
+    @property
+    def keys(self) -> list[bytes]:
+        """The key of each chunk."""
+    @property
+    def request_id(self) -> str | None:
+        """The request that waits for a load; ``None`` for a store."""
+    def __len__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class HostStep:
+    """The copies of a step, in the order in which they have to be done.
+
+    1. End the stores :attr:`waits_for`.
+    2. Copy :attr:`before`.
+    3. Start the copies of :attr:`loads`. They may end in a later step. Their requests wait.
+    4. Run the step, and copy :attr:`during` at the same time. It may end in a later step.
+    """
+
+    @property
+    def waits_for(self) -> list[HostTransfer]:
+        """Stores of earlier steps that have not ended, and whose blocks this step overwrites."""
+    @property
+    def before(self) -> HostTransfer:
+        """A store of blocks that this step overwrites. It can be empty."""
+    @property
+    def loads(self) -> list[HostTransfer]:
+        """The loads that were started since the step before."""
+    @property
+    def during(self) -> HostTransfer:
+        """A store of blocks that later steps can overwrite. It can be empty."""
 
 @final
 class HostEvent:

@@ -26,7 +26,9 @@ mod _core {
     #[pymodule_export]
     use super::host_memory::{HostMemoryResult, PyHostMemory};
     #[pymodule_export]
-    use super::offload::{PyHostEvent, PyHostRequest, PyHostStorePlan, PyHostTier};
+    use super::offload::{
+        PyHostEvent, PyHostRequest, PyHostStep, PyHostStorePlan, PyHostTier, PyHostTransfer,
+    };
     #[pymodule_export]
     use super::replay::{PySimulation, SimulationResult};
     #[pymodule_export]

@@ -4,10 +4,22 @@ panic of the engine, and of threads that share a tier."""
 import threading
 from collections.abc import Callable, Iterator
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kvoxide import BusyError, HostRequest, HostTier, PoisonedError
+from kvoxide import (
+    BlockHasher,
+    BusyError,
+    HostRequest,
+    HostTier,
+    HostTransfer,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheManager,
+    PoisonedError,
+    Request,
+)
 
 from tests.package.api.test_host_tier import key, keys, store
 from tests.package.api.test_threads import retried
@@ -96,6 +108,53 @@ def nothing() -> None:
     """Do nothing."""
 
 
+def request() -> Request:
+    return Request("a", range(40), block_hasher=BlockHasher(16))
+
+
+def paired() -> tuple[Any, KVCacheManager]:
+    """Return a tier, and a manager that decides together with it."""
+    config = KVCacheConfig(9, [KVCacheGroupSpec("full_attention", 16)])
+    manager, tier = KVCacheManager(config, 256), HostTier(8, "adaptive")
+    tier.decide_with(manager)
+    return tier, manager
+
+
+# Calls under adaptive: all are refused in a poisoned tier.
+ADAPTIVE: dict[str, Callable[[Any, KVCacheManager, HostTransfer], Any]] = {
+    "pair": lambda tier, manager, _: tier.decide_with(manager),
+    "look up": lambda tier, manager, _: tier.lookup_request(
+        request(), manager.empty_kv_cache_blocks, 0
+    ),
+    "start": lambda tier, *_: tier.start_load(request()),
+    "step": lambda tier, *_: tier.prepare_step(),
+    "complete": lambda tier, _, transfer: tier.complete(transfer),
+    "part": lambda tier, *_: tier.decide_alone(),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_calls_with_a_manager_are_refused_after_a_panic(name: str) -> None:
+    tier, manager = paired()
+    transfer = tier.prepare_step().during
+    with pytest.raises(PoisonedError, match="planted by a test"):
+        tier._panic_for_tests()
+    with pytest.raises(PoisonedError, match="the host tier is poisoned and refuses every call"):
+        ADAPTIVE[name](tier, manager, transfer)
+    assert manager.allocate_slots(request(), 40) is not None
+
+
+@pytest.mark.parametrize("name", ["look up", "step", "part"])
+def test_calls_with_a_poisoned_manager_are_refused(name: str) -> None:
+    tier, manager = paired()
+    transfer, blocks = tier.prepare_step().during, manager.empty_kv_cache_blocks
+    with pytest.raises(PoisonedError, match="planted by a test"):
+        manager._panic_for_tests()  # type: ignore[attr-defined]
+    world = SimpleNamespace(empty_kv_cache_blocks=blocks)
+    with pytest.raises(PoisonedError, match="the manager is poisoned and refuses every call"):
+        ADAPTIVE[name](tier, world, transfer)  # type: ignore[arg-type]
+
+
 READS: dict[str, Callable[[World], Any]] = {
     "start": lambda w: w.tier.start_request(w.request),
     "lookup": lambda w: w.tier.lookup(key(0)),
@@ -137,6 +196,7 @@ def test_every_call_works_before_a_panic_and_is_refused_after(name: str) -> None
 
 def test_no_method_is_left_out() -> None:
     codes = [call.__code__ for call in READS.values()] + [call.__code__ for call in CALLS.values()]
+    codes += [call.__code__ for call in ADAPTIVE.values()]
     tested = {name for code in codes for name in code.co_names}
     public = {name for name in dir(HostTier) if not name.startswith("_")}
     assert public == tested & public

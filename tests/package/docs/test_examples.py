@@ -52,6 +52,15 @@ def test_python_in_pages_can_be_compiled_and_imports_what_exists(fence: Fence) -
             exec(ast.unparse(node))
 
 
+def test_the_program_of_the_second_tier_prints_what_the_page_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = DOCS / "how-to/build-a-second-tier.md"
+    program, printed = pages.fences(page)
+    exec(program.text, {})
+    assert capsys.readouterr().out == printed.text
+
+
 @pytest.mark.parametrize(
     "fence", [each for each in FENCES if each.language == "json"], ids=lambda each: each.name
 )

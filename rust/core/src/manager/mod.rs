@@ -107,6 +107,12 @@ impl Manager {
         self.requests.contains_key(&request)
     }
 
+    /// Returns whether the manager has served requests.
+    pub fn has_served(&self) -> bool {
+        let has_admitted = self.admitted.prompt_tokens > 0 || self.pool.index().num_keys() > 0;
+        has_admitted || !self.requests.is_empty()
+    }
+
     /// Returns the number of requests that the manager knows.
     pub fn num_requests(&self) -> usize {
         self.requests.len()

@@ -64,8 +64,7 @@ impl Manager {
         if self.outcomes.is_some() {
             return Ok(());
         }
-        let has_served = self.admitted.prompt_tokens > 0 || self.pool.index().num_keys() > 0;
-        if has_served || !self.requests.is_empty() {
+        if self.has_served() {
             return Err(Error::Precondition(
                 "outcomes cannot be observed: the manager has already served requests, whose \
                  blocks are unknown. Call observe_outcomes on a new manager"

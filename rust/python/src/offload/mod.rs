@@ -3,6 +3,7 @@
 //!
 //! In the order of its layers: each module uses only those below it.
 
+mod adaptive;
 mod leaving;
 
 mod planner;
@@ -12,9 +13,14 @@ mod together;
 
 mod tier;
 
+mod state;
+
+mod pair;
+
+mod transfers;
+
 mod plan;
 mod request;
-mod state;
 
 mod keys;
 
@@ -32,3 +38,4 @@ pub(crate) use planner::{LoadPlan, OffloadPlanner, StorePlan};
 pub(crate) use request::PyHostRequest;
 pub(crate) use request_keys::{ChunkKeys, GroupKeys, RequestKeys};
 pub(crate) use tier::PyHostTier;
+pub(crate) use transfers::{PyHostStep, PyHostTransfer};

@@ -11,6 +11,7 @@ use kvoxide_core::host::{
 
 use super::hash_lengths::HashLengths;
 use super::keys::{Keys, key_list, known_positions};
+use super::pair::Partner;
 use super::plan::{PyHostEvent, PyHostStorePlan, chunk_array};
 use super::request::PyHostRequest;
 use super::state::HostState;
@@ -42,8 +43,16 @@ impl PyHostTier {
         log_stats: bool,
         vllm_release: &str,
     ) -> PyResult<Self> {
-        let (_, policy) = named(py, "policy", policy, &HostPolicy::OF_VLLM)?;
+        let (_, policy) = named(py, "policy", policy, &HostPolicy::ALL)?;
         let threshold = size(py, "store_threshold", store_threshold)?;
+        let is_adaptive = policy == HostPolicy::Adaptive;
+        if is_adaptive && threshold > 1 {
+            let message = format!(
+                "store_threshold is {threshold}; policy 'adaptive' does not count offers, so it \
+                 must be 1"
+            );
+            return Err(config_error(py, message));
+        }
         let config = HostTierConfig {
             release: named(py, "vllm_release", vllm_release, &RELEASES)?.1,
             store_threshold: u32::try_from(threshold).unwrap_or(u32::MAX),
@@ -52,8 +61,9 @@ impl PyHostTier {
             ..HostTierConfig::new(size(py, "num_chunks", num_chunks)?, policy)
         };
         let core = HostTier::new(&config).into_py(py)?;
-        let cell = GuardedCell::new(HostState { core, hash_lengths: None, log_stats });
-        Ok(Self { cell })
+        let partner = if is_adaptive { Partner::Missing } else { Partner::Unneeded };
+        let state = HostState { core, hash_lengths: None, log_stats, partner };
+        Ok(Self { cell: GuardedCell::new(state) })
     }
 
     #[getter]
@@ -135,6 +145,7 @@ impl PyHostTier {
 
     fn set_loading(&self, keys: &Bound<'_, PyAny>, is_loading: bool) -> PyResult<()> {
         self.cell.change(keys.py(), "set_loading", |state| {
+            state.check_vllm_call(keys.py(), "set_loading")?;
             let keys = Keys::known(keys, state.hash_lengths)?;
             state.core.set_loading(keys.keys(), is_loading);
             Ok(())
@@ -143,6 +154,7 @@ impl PyHostTier {
 
     fn start_request(&self, request: &Bound<'_, PyHostRequest>) -> PyResult<()> {
         self.cell.change(request.py(), "start_request", |state| {
+            state.check_vllm_call(request.py(), "start_request")?;
             state.core.claim_for_this_tier(&mut request.try_borrow_mut()?.request);
             Ok(())
         })
@@ -157,6 +169,7 @@ impl PyHostTier {
     ) -> PyResult<Bound<'py, PyArray1<i32>>> {
         let py = keys.py();
         self.cell.change(py, "prepare_load", |state| {
+            state.check_vllm_call(py, "prepare_load")?;
             let mut hash_lengths = state.hash_lengths;
             let keys = Keys::read(keys, positions, &mut hash_lengths)?;
             let request = &mut request.try_borrow_mut()?.request;
@@ -169,6 +182,7 @@ impl PyHostTier {
     fn complete_load(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = keys.py();
         self.cell.change(py, "complete_load", |state| {
+            state.check_vllm_call(py, "complete_load")?;
             let keys = Keys::read(keys, None, &mut { state.hash_lengths })?;
             state.core.complete_load(keys.keys()).into_py(py)
         })
@@ -183,6 +197,7 @@ impl PyHostTier {
     ) -> PyResult<Option<PyHostStorePlan>> {
         let py = keys.py();
         self.cell.change(py, "prepare_store", |state| {
+            state.check_vllm_call(py, "prepare_store")?;
             let mut hash_lengths = state.hash_lengths;
             let keys = Keys::read(keys, positions, &mut hash_lengths)?;
             let request = &mut request.try_borrow_mut()?.request;
@@ -206,6 +221,7 @@ impl PyHostTier {
     #[pyo3(signature = (keys, success=true))]
     fn complete_store(&self, keys: &Bound<'_, PyAny>, success: bool) -> PyResult<()> {
         self.cell.change(keys.py(), "complete_store", |state| {
+            state.check_vllm_call(keys.py(), "complete_store")?;
             let keys = Keys::known(keys, state.hash_lengths)?;
             state.core.complete_store(keys.keys(), success);
             Ok(())
@@ -214,6 +230,7 @@ impl PyHostTier {
 
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         self.cell.change(keys.py(), "touch", |state| {
+            state.check_vllm_call(keys.py(), "touch")?;
             let keys = Keys::known(keys, state.hash_lengths)?;
             state.core.touch(&keys.keys().collect::<Vec<_>>());
             Ok(())
@@ -227,6 +244,7 @@ impl PyHostTier {
         positions: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         self.cell.change(request.py(), "finish_request", |state| {
+            state.check_vllm_call(request.py(), "finish_request")?;
             let known = positions.map(|positions| known_positions(positions, state.hash_lengths));
             let positions = known.transpose()?.unwrap_or_default();
             state.core.finish_request(&mut request.try_borrow_mut()?.request, positions);
@@ -236,7 +254,7 @@ impl PyHostTier {
 
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.cell.change(py, "reset", |state| {
-            state.core.reset();
+            state.reset();
             Ok(())
         })
     }

@@ -102,7 +102,19 @@ impl State {
             return Err(request_error(py, message));
         }
         self.check_encoder_tokens(py, args.num_encoder_tokens)?;
+        self.check_load(py, args)?;
         self.check_hit(py, args)
+    }
+
+    /// Checks that blocks of a load from the tier are cached when the load has ended.
+    fn check_load(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
+        let is_load = self.noted.is_some() && args.num_external_computed_tokens > 0;
+        if !is_load || args.delay_cache_blocks {
+            return Ok(());
+        }
+        let message = "a load from the tier needs delay_cache_blocks=True; call cache_blocks when \
+                       the load has ended";
+        Err(request_error(py, message.into()))
     }
 
     fn check_encoder_tokens(&self, py: Python<'_>, num_encoder_tokens: usize) -> PyResult<()> {
@@ -118,7 +130,7 @@ impl State {
     }
 
     /// Checks that the blocks of a hit cover the number of tokens that the caller gives.
-    fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
+    pub(super) fn check_hit(&self, py: Python<'_>, args: &AllocateArgs<'_>) -> PyResult<()> {
         // A connector that loads a suffix also loads the states at its start. Therefore the hits of
         // other groups may end before the hit of full attention.
         let may_lag = args.num_external_computed_tokens > 0

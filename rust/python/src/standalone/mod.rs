@@ -1,6 +1,8 @@
 //! The manager for servers without vLLM, in the order of its layers: each module uses only those
 //! below it.
 
+mod followed;
+
 mod manager;
 
 mod pool;
@@ -11,6 +13,8 @@ mod checks;
 mod state;
 
 mod clock;
+
+mod noted;
 
 mod events;
 mod stats;
@@ -23,6 +27,7 @@ mod hasher;
 
 pub(crate) use blocks::{PyBlock, PyBlocks};
 pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
+pub(crate) use followed::{FollowedManager, HitOfBoth};
 pub(crate) use hasher::PyBlockHasher;
 pub(crate) use manager::PyManager;
 pub(crate) use pool::PyBlockPool;

@@ -34,9 +34,9 @@ pub(crate) enum RequestStatus {
 /// A request of the standalone manager.
 #[pyclass(module = "kvoxide", name = "Request")]
 pub(crate) struct PyRequest {
-    pub(super) id: RequestId,
+    pub(crate) id: RequestId,
     #[pyo3(get)]
-    pub(super) request_id: String,
+    pub(crate) request_id: String,
     pub(super) tokens: Vec<i64>,
     pub(super) hashes: Vec<BlockHash>,
     pub(super) hash_len: usize,
@@ -63,6 +63,10 @@ pub(crate) struct PyRequest {
     pub(super) session_id: Option<String>,
     pub(super) reports_hits: bool,
     pub(super) hints: Hints,
+    /// The tokens in the pool and the tokens to load, as the last look-up in a tier found them.
+    pub(crate) load: Option<(usize, usize)>,
+    /// Whether a look-up waited until the blocks are stored that the load takes from the pool.
+    pub(crate) has_waited_for_stores: bool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -164,6 +168,8 @@ impl PyRequest {
             session_id,
             reports_hits,
             hints,
+            load: None,
+            has_waited_for_stores: false,
         };
         request.hash_new_tokens(py)?;
         Ok(request)

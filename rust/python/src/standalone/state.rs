@@ -11,6 +11,7 @@ use kvoxide_core::{Error, Manager, RequestId, RequestRetention};
 
 use super::clock::Clock;
 use super::events::PendingEvent;
+use super::noted::Noted;
 use super::request::{PyRequest, RequestStatus};
 use super::stats::PrefixCacheStats;
 use crate::ffi::{
@@ -31,6 +32,8 @@ pub(crate) struct State {
     /// The retention that requests with blocks asked for.
     pub(super) retentions: HashMap<RequestId, Arc<RequestRetention>>,
     pub(super) clock: Clock,
+    /// The calls that a tier reads, if it decides together with this manager.
+    pub(super) noted: Option<Noted>,
     /// The outcomes of the latest prompts.
     pub(super) outcomes: OutcomeLog,
 }
@@ -119,11 +122,16 @@ impl State {
         call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
     ) -> PyResult<T> {
         let is_preempted = request.status == RequestStatus::Preempted;
-        if let Some(retention) = self.retentions.get_mut(&request.id).filter(|_| is_preempted) {
+        let is_told = self.noted.is_some() || self.retentions.contains_key(&request.id);
+        if is_preempted && is_told {
+            let retention = self.retentions.entry(request.id).or_default();
             *retention = Arc::new(retention.while_preempted());
         }
         let ended = self.change_for(py, request.id, None, call)?;
         self.retentions.remove(&request.id);
+        if let Some(noted) = &mut self.noted {
+            noted.has_ended |= !is_preempted;
+        }
         Ok(ended)
     }
 

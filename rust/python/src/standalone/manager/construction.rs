@@ -26,6 +26,11 @@ pub(crate) struct PyManager {
 }
 
 impl PyManager {
+    /// Returns the cell with the manager's state.
+    pub(in crate::standalone) fn cell(&self) -> &Arc<StateCell> {
+        &self.cell
+    }
+
     /// Returns blocks as a Python object.
     pub(super) fn wrap(&self, groups: impl Into<Arc<Vec<GroupBlocks>>>) -> PyBlocks {
         PyBlocks { lists: BlockLists::new(&self.cell, groups) }
@@ -95,6 +100,7 @@ impl PyManager {
             events: Vec::new(),
             retentions: HashMap::new(),
             clock: Clock::new(clock),
+            noted: None,
             outcomes: OutcomeLog::default(),
         };
         Ok(Self { cell: Arc::new(GuardedCell::new(state)), config: kv_cache_config })

@@ -274,6 +274,9 @@ fn allocate(
     if is_observed {
         update_outcome_time(state, py)?;
     }
+    let attached = state.noted.as_ref().and_then(|it| it.attached(&state.core, &view, args));
+    let new_computed_blocks = attached.as_deref().unwrap_or(args.new_computed_blocks);
+    let args = &AllocateArgs { new_computed_blocks, ..*args };
     let allocate = |core: &mut Manager| ffi::allocate(core, &view, args, observed);
     let (new, outcomes) = state
         .change(py, Some(request), |core| core.with_retention(retention.as_ref(), allocate))?;
@@ -281,6 +284,9 @@ fn allocate(
         state.outcomes.add(&request.request_id, &outcomes);
     }
     state.set_hash_len_once(request);
+    if let Some(noted) = state.noted.as_mut().filter(|_| new.is_some()) {
+        noted.note_slots(&view, args);
+    }
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);
         state.retentions.extend(retention.map(|retention| (request.id, retention)));
