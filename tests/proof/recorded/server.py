@@ -62,12 +62,12 @@ class Counted:
 
 def serve(seed: int, folder: Path, num_steps: int = STEPS) -> Counted:
     """Record a server to ``folder`` and return what it counted."""
-    with _recorded_scheduler():
+    with recorded_scheduler():
         return _serve(seed, folder, num_steps)
 
 
 @contextmanager
-def _recorded_scheduler() -> Iterator[None]:
+def recorded_scheduler() -> Iterator[None]:
     """Wrap vLLM's scheduler as the plugin does, and restore it at the end."""
     scheduler = scheduler_module.Scheduler
     before = dict(vars(scheduler))

@@ -120,23 +120,27 @@ impl OffloadPlanner {
 
     /// Gives blocks room in the tier, and returns what is to be stored: the blocks that this step takes
     /// from the pool, before it runs, and the blocks that later steps can take soon. Each is `None` if
-    /// there is nothing. `has_ended` is true if a request ended since the last call. Without
+    /// there is nothing. Also returns how many of the latter a load asked for. `has_tokens` is true if
+    /// the step computes tokens, and `has_ended` if a request ended since the last call. Without
     /// `stores_taken`, the former are not stored.
     fn store_leaving(
         &self,
         py: Python<'_>,
+        has_tokens: bool,
         has_ended: bool,
         stores_taken: bool,
-    ) -> PyResult<(Option<LeavingPlan>, Option<LeavingPlan>)> {
+    ) -> PyResult<(Option<LeavingPlan>, Option<LeavingPlan>, u64)> {
         let together = self.together()?;
+        let num_asked = together.horizon().num_asked();
         let (given_up, taken) = together.engine.take_given_up_and_evicted(py)?;
         let tier = self.tier(py)?;
         tier.cell.change(py, "store_leaving", |state| {
             state.core.give_up(given_up.into_iter());
             let [taken, leaving] = together.engine.with_manager(py, |core, hash_len| {
                 let (pool, mut horizon) = (core.pool(), together.horizon());
+                let (num_blocks, num_allocated) = (pool.num_blocks(), pool.num_allocated());
                 let num_blocks =
-                    horizon.after_step(pool.num_blocks(), pool.num_allocated(), has_ended);
+                    horizon.after_step(num_blocks, num_allocated, (has_tokens, has_ended));
                 let Some(joint) = core.follower() else { return Ok(Default::default()) };
                 if let Some(len) = hash_len {
                     HashLengths::of(len).agree(py, &mut state.hash_lengths)?;
@@ -150,8 +154,9 @@ impl OffloadPlanner {
                 Ok([taken, state.core.store_leaving(pool, leaving, joint.order())])
             })?;
             let groups = &self.search.groups;
-            let made = LeavingPlan::new(py, groups, taken, state)
-                .and_then(|taken| Ok((taken, LeavingPlan::new(py, groups, leaving, state)?)));
+            let made = LeavingPlan::new(py, groups, taken, state).and_then(|taken| {
+                Ok((taken, LeavingPlan::new(py, groups, leaving, state)?, num_asked))
+            });
             tier.cell.or_poison(py, made)
         })
     }
