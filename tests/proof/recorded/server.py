@@ -45,12 +45,6 @@ class Counted:
     seen: Counter[str]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether a replay hits exactly as much. Adaptive retention samples blocks by their hashes,
-        which a recording does not have."""
-        return self.policy != "adaptive"
-
-    @property
     def text(self) -> str:
         """The server in one line of text."""
         scenario = self.plan.scenario
