@@ -1,5 +1,5 @@
-"""``python -m tests.proof.recorded.together``: records random servers whose GPU and CPU memory decide
-together, and compares their counts with their replays' counts."""
+"""``python -m tests.proof.recorded.together``: records random servers whose GPU and CPU memory
+decide together, and compares their counts with their replays' counts."""
 
 import argparse
 import json
