@@ -110,10 +110,10 @@ class VllmBlockNumbers:
 
     It remembers the hashes that it saw last, at least ``per_generation`` (3,670,016) and at most
     twice as many, in 20 to 40 bytes each. A hash that comes back later gets another number. Raises
-    ``ValueError`` for 0.
+    ``ValueError`` for 0. With ``has_samples``, it notes which blocks adaptive retention samples.
     """
 
-    def __new__(cls, per_generation: int = ...) -> Self: ...
+    def __new__(cls, per_generation: int = ..., has_samples: bool = False) -> Self: ...
     def __len__(self) -> int:
         """Return how many hashes are known."""
     def of_request(
@@ -122,6 +122,9 @@ class VllmBlockNumbers:
         """Return the numbers of a prompt of ``num_prompt`` blocks, and of the blocks after it, as
         two arrays in JSON. The first ``num_known`` hashes have the numbers of their hashes. The
         other blocks of the prompt get unique numbers."""
+    def take_sampled(self) -> list[list[int]]:
+        """Return the new numbers of sampled blocks since the last call: those that are sampled at
+        one density, at two and at three."""
 
 @final
 class VllmGrantedHints:
@@ -537,12 +540,13 @@ class OffloadPlanner:
     def note_used(self, blocks: VllmBlocks) -> None:
         """Note that a request uses cached blocks, which the pool keeps for now."""
     def store_leaving(
-        self, has_ended: bool, stores_taken: bool
-    ) -> tuple[OffloadLeavingPlan | None, OffloadLeavingPlan | None]:
+        self, has_tokens: bool, has_ended: bool, stores_taken: bool
+    ) -> tuple[OffloadLeavingPlan | None, OffloadLeavingPlan | None, int]:
         """Give blocks room in the tier, and return what is to be stored: the blocks that this step
         takes from the pool, before it runs, and the blocks that later steps can take soon. Each is
-        ``None`` if there is nothing. ``has_ended`` is true if a request ended since the last
-        call. Without ``stores_taken``, the former are not stored."""
+        ``None`` if there is nothing. Also return how many of the latter a load asked for.
+        ``has_tokens`` is true if the step computes tokens, and ``has_ended`` if a request ended
+        since the last call. Without ``stores_taken``, the former are not stored."""
     def forget_stores(self) -> None:
         """Note that the tier was reset."""
 

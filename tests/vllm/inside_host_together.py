@@ -64,9 +64,11 @@ def test_a_job_with_wrong_blocks_is_seen(place: str) -> None:
             self.block_ids, self.chunk_ids = made.block_ids, made.chunk_ids
             setattr(self, place, getattr(made, place)[::-1])
 
-    world.connector._planner.store_leaving = lambda *arguments: [
-        None if made is None else Reversed(made) for made in plan(*arguments)
-    ]
+    def reversed_plans(*arguments: bool) -> list[Any]:
+        *plans, num_asked = plan(*arguments)
+        return [*(None if made is None else Reversed(made) for made in plans), num_asked]
+
+    world.connector._planner.store_leaving = reversed_plans
     with pytest.raises(WrongBytesError):
         serve(world, Traffic(_SMALL), 400)
 
@@ -75,7 +77,7 @@ def test_a_server_says_that_both_decide_together(lines: list[str]) -> None:
     world = ServersWorld(_PLAIN, Prefixes())
     assert [type(each) for each in world.connectors] == [connector_class()]
     (connector,) = world.connectors
-    assert connector._decides_together
+    assert connector.decides_together
     assert connector.manager.tier.policy == "adaptive"
     assert (
         f"kvoxide: GPU and CPU memory decide together which blocks to keep, with "
@@ -92,7 +94,7 @@ def test_without_the_setting_vllms_policy_decides(
 ) -> None:
     monkeypatch.setenv("KVOXIDE_HOST_POLICY", value)
     world = ServersWorld(_PLAIN, Prefixes())
-    assert not world.connectors[0]._decides_together
+    assert not world.connectors[0].decides_together
     assert world.connectors[0].manager.tier.policy == "lru"
     assert not [line for line in lines if "together" in line or "HOST_POLICY" in line]
 
@@ -121,7 +123,7 @@ def test_a_server_that_cannot_keeps_vllms_policy(
     changes, extra, reason = CANNOT[case]
     scenario = replace(_PLAIN, extra={**_PLAIN.extra, **extra}, **changes)
     world = ServersWorld(scenario, Prefixes())
-    assert not any(connector._decides_together for connector in world.connectors)
+    assert not any(connector.decides_together for connector in world.connectors)
     (line,) = [line for line in lines if "HOST_POLICY" in line]
     assert line == (
         "kvoxide: KVOXIDE_HOST_POLICY=adaptive has no effect. CPU memory keeps the policy of "
@@ -131,16 +133,6 @@ def test_a_server_that_cannot_keeps_vllms_policy(
     monkeypatch.setenv("KVOXIDE_HOST", "require")
     with pytest.raises(UnsupportedError, match="cannot follow KVOXIDE_HOST_POLICY=adaptive"):
         ServersWorld(scenario, Prefixes())
-
-
-def test_a_recorded_server_keeps_vllms_policy(
-    tmp_path: Any, lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KVOXIDE_RECORD", str(tmp_path))
-    world = ServersWorld(_PLAIN, Prefixes())
-    assert not world.connectors[0]._decides_together
-    (line,) = [line for line in lines if "HOST_POLICY" in line]
-    assert "Reason: KVOXIDE_RECORD is set, and a recording cannot hold these transfers." in line
 
 
 def test_a_server_without_kvoxides_manager_keeps_vllms_policy(
@@ -170,7 +162,7 @@ def test_after_a_fault_of_cpu_memory_requests_are_served_without_it(lines: list[
     for name in list(world.scheduler.requests):
         world.abort(name=name)
     serve(world, traffic, 60)
-    assert not connector._decides_together
+    assert not connector.decides_together
     (line,) = [line for line in lines if "no longer decide together" in line]
     assert "Reason: the CPU offload cache failed." in line
 
@@ -182,6 +174,6 @@ def test_after_a_switch_to_vllms_manager_cpu_memory_decides_alone(lines: list[st
     manager = world.scheduler.kv_cache_manager
     manager.max_model_len = manager.max_model_len + 1
     serve(world, traffic, 100)
-    assert not connector._decides_together
+    assert not connector.decides_together
     (line,) = [line for line in lines if "no longer decide together" in line]
     assert "Reason: vLLM's own code manages the KV cache now." in line

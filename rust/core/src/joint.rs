@@ -182,8 +182,7 @@ impl Follower for JointPool {
         let is_preempted = retention.is_some_and(|it| it.is_preempted());
         let num_prompt = num_prompt.filter(|&num_prompt| num_prompt < end && !is_preempted);
         let num_hit = self.manager.admitted().hit_answer_tokens;
-        let given_up =
-            num_prompt.filter(|num_prompt| !self.answers.end(request, end - num_prompt, num_hit));
+        let given_up = num_prompt.filter(|num_prompt| !self.answers.end(end - num_prompt, num_hit));
         match given_up {
             None => self.release(request, retention),
             Some(num_prompt) => {

@@ -33,6 +33,7 @@ mod radix_tree;
 mod replay;
 pub mod report;
 pub mod router;
+mod samples;
 pub mod scheduler;
 pub mod serving;
 mod tokens;

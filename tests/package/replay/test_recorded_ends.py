@@ -73,6 +73,22 @@ def test_aborted_requests_also_offer_tokens_in_flight(
     assert result["host_memory"]["stored_chunks"] == expected
 
 
+def test_stores_of_no_request_can_be_loaded(tmp_path: Path) -> None:
+    """Request 1 takes the blocks of request 0, which are stored before. Request 2 loads them."""
+    result = run_of(
+        tmp_path,
+        {"schedule": [[[0, 40, 0]]]},
+        prompt(0, 0, 1),
+        {"schedule": [{"storing": 1}, [[1, 88, 0]], {"stored": [0]}]},
+        prompt(1, 2, 3, 4, 5, 6),
+        {"schedule": [[[2, 8, 32]]]},
+        prompt(2, 0, 1),
+        rules={"is_async": False, "frees_late": False},
+        host_memory=HOST_MEMORY | {"eviction_policy": "adaptive"},
+    )
+    assert result["host_memory"]["loaded_tokens"] == 32
+
+
 @pytest.mark.parametrize(("loads_longer", "expected"), [(True, 16), (False, 48)])
 def test_blocks_that_are_loaded_are_free_after_the_load(
     tmp_path: Path, loads_longer: bool, expected: int

@@ -321,7 +321,7 @@ def test_what_a_recording_cannot_tell_is_said(
 ) -> None:
     write(tmp_path / "r", *PLAIN, **header)
     assert says in succeed("replay", tmp_path / "r").stderr
-    write(tmp_path / "plain", *PLAIN)
+    write(tmp_path / "plain", *PLAIN, samples=True, policy="adaptive")
     assert says not in succeed("replay", tmp_path / "plain").stderr
 
 

@@ -36,17 +36,3 @@ def as_format_1(folder: Path, to: Path) -> Path:
         text = b"".join(json.dumps(line).encode() + b"\n" for line in (header, *kept))
         (to / path.name).write_bytes(gzip.compress(text))
     return to
-
-
-def renumbered(folder: Path, to: Path, by: int) -> Path:
-    """Return the same recording with greater numbers of blocks. In a replay, these have other
-    hashes."""
-    to.mkdir()
-    for path in folder.iterdir():
-        lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-        for line in lines:
-            for name in line.keys() & {"hash_ids", "output_hash_ids"}:
-                line[name] = [number + by for number in line[name]]
-        text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        (to / path.name).write_bytes(gzip.compress(text))
-    return to

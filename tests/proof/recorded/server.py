@@ -45,12 +45,6 @@ class Counted:
     seen: Counter[str]
 
     @property
-    def is_exact(self) -> bool:
-        """Whether a replay hits exactly as much. Adaptive retention samples blocks by their hashes,
-        which a recording does not have."""
-        return self.policy != "adaptive"
-
-    @property
     def text(self) -> str:
         """The server in one line of text."""
         scenario = self.plan.scenario
@@ -62,12 +56,12 @@ class Counted:
 
 def serve(seed: int, folder: Path, num_steps: int = STEPS) -> Counted:
     """Record a server to ``folder`` and return what it counted."""
-    with _recorded_scheduler():
+    with recorded_scheduler():
         return _serve(seed, folder, num_steps)
 
 
 @contextmanager
-def _recorded_scheduler() -> Iterator[None]:
+def recorded_scheduler() -> Iterator[None]:
     """Wrap vLLM's scheduler as the plugin does, and restore it at the end."""
     scheduler = scheduler_module.Scheduler
     before = dict(vars(scheduler))

@@ -33,17 +33,21 @@ configured, or if events describe themselves.
 Importing this takes the compiled module; vLLM is imported with the manager.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from kvoxide.vllm.offload.compatibility import bound_arguments, reasons_against
 
 __all__ = [
+    "NO_REQUEST",
     "bound_arguments",
     "connector_class",
     "decide_together",
     "native_class",
     "reasons_against",
 ]
+
+NO_REQUEST: Final = "\0kvoxide"
+"""The request id of jobs that belong to no request. No client can send it."""
 
 
 def native_class() -> type:

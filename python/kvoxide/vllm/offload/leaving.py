@@ -5,7 +5,7 @@ all stores of vLLM's connector. Blocks that a step takes before they are stored 
 runs, as vLLM stores blocks of a request that has ended.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import TransferJob
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import TransferJobStatus
@@ -13,17 +13,18 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 
 from kvoxide._core_vllm import OffloadLeavingPlan
 from kvoxide.vllm.environment.log import log_decides_alone
+from kvoxide.vllm.offload import NO_REQUEST
 from kvoxide.vllm.offload.jobs import TransferJobs
 from kvoxide.vllm.offload.planner import gpu_spec
-
-NO_REQUEST: Final = "\0kvoxide"
-"""The request id of jobs that belong to no request. No client can send it."""
 
 
 class LeavingJobs(TransferJobs):
     """Makes the jobs of ``adaptive`` after :meth:`decide_with`, and vLLM's jobs before it."""
 
-    _decides_together = False
+    decides_together = False
+    """Whether kvoxide's manager of the GPU's pool decides together with the tier."""
+    num_asked = 0
+    """How many blocks were stored in this step for loads that wait for them."""
     # Loads from before a reset read chunks until the next step begins. What that step stores before
     # it runs must not be written there.
     _was_reset = False
@@ -31,19 +32,19 @@ class LeavingJobs(TransferJobs):
     def decide_with(self, manager: Any) -> None:
         """Let kvoxide's manager of the GPU's pool decide together with the tier, which is empty."""
         self._planner.decide_with(manager.engine)
-        self._decides_together = True
+        self.decides_together = True
 
     def _still_decides_together(self) -> bool:
-        if not self._decides_together:
+        if not self.decides_together:
             return False
         if why := self._planner.end_of_deciding():
-            self._decides_together = False
+            self.decides_together = False
             self._planner.decide_alone()
             log_decides_alone(why)
-        return self._decides_together
+        return self.decides_together
 
     def _build_partial_tail_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
-        if self._decides_together:
+        if self.decides_together:
             return {}
         jobs: dict[int, TransferJob] = super()._build_partial_tail_store_jobs(scheduler_output)
         return jobs
@@ -52,7 +53,10 @@ class LeavingJobs(TransferJobs):
         if not self._still_decides_together():
             return super()._build_store_jobs(scheduler_output)
         has_ended = bool(scheduler_output.finished_req_ids)
-        taken, later = self._planner.store_leaving(has_ended, not self._was_reset)
+        has_tokens = scheduler_output.total_num_scheduled_tokens > 0
+        taken, later, self.num_asked = self._planner.store_leaving(
+            has_tokens, has_ended, not self._was_reset
+        )
         self._was_reset = False
         jobs: dict[int, TransferJob] = {}
         if taken is not None:
@@ -99,6 +103,6 @@ class LeavingJobs(TransferJobs):
     def reset_cache(self) -> None:
         """Reset the tier, as vLLM does."""
         super().reset_cache()
-        if self._decides_together:
+        if self.decides_together:
             self._was_reset = True
             self._planner.forget_stores()

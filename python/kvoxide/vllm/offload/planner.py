@@ -140,9 +140,9 @@ class Planner:
         self._store = guarded(tier, self._planner.store, None)
         self.end = guarded(tier, self._planner.end, None)
         self._look_up_in_both: Any = None
-        self.store_leaving = guarded(tier, self._planner.store_leaving, (None, None))
+        self.store_leaving = guarded(tier, self._planner.store_leaving, (None, None, 0))
         """Returns the stores of blocks that the step takes from the pool, and of blocks that later
-        steps can take soon."""
+        steps can take soon. Of the latter, also returns how many a load asked for."""
         self.note_used = guarded(tier, self._planner.note_used, None)
         """Notes that a request uses cached blocks."""
         self.forget_stores = self._planner.forget_stores

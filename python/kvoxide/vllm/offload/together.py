@@ -65,8 +65,6 @@ def _reasons_against(scheduler: Any) -> Iterator[str]:
 
 
 def _reasons_of_scheduler(scheduler: Any) -> Iterator[str]:
-    if settings.recording_folder() is not None:
-        yield "KVOXIDE_RECORD is set, and a recording cannot hold these transfers"
     # These can shorten a hit after its look-up, or start a load in a later step.
     for name in ("aux_output_connector", "prefix_replay_tokens", "defer_async_loads"):
         if getattr(scheduler, name, None):

@@ -37,10 +37,14 @@ def register() -> None:
     except SettingsError:
         mode = "auto"  # build_manager() reports it, in the process that needs to know
     _export_metrics()
+    if mode != "off":
+        _arrange()
+    # After the rest, because a recording has the policies that are in force.
     if settings.recording_folder() is not None:
         when_imported(SCHEDULER_MODULE, record)
-    if mode == "off":
-        return
+
+
+def _arrange() -> None:
     _check_policies()
     _make_variables_known()
     if not _exists(MANAGER_MODULE):

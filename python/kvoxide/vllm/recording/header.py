@@ -18,6 +18,7 @@ def header_of(scheduler: Any, started: float) -> dict[str, Any]:
     tokens. ``groups`` is None if only vLLM knows their kinds."""
     config = scheduler.kv_cache_config
     groups = _groups(config)
+    policy = None if groups is None else _policy(scheduler, groups)
     return {
         FORMAT_FIELD: FORMAT,
         RECORDING_FIELD: secrets.token_hex(8),
@@ -32,7 +33,8 @@ def header_of(scheduler: Any, started: float) -> dict[str, Any]:
         "max_batched_tokens": scheduler.max_num_scheduled_tokens,
         "groups": groups,
         "rules": _rules(scheduler),
-        "policy": None if groups is None else _policy(scheduler, groups),
+        "policy": policy,
+        "samples": policy is not None and policy.startswith("adaptive"),
         **_served_as(scheduler),
     }
 

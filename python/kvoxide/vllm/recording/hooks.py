@@ -48,7 +48,7 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         started = time.perf_counter()
         output = original(self, *args, **kwargs)
-        recorder.step_scheduled(started, output)
+        recorder.step_scheduled(started, output, self.connector)
         return output
 
     return schedule

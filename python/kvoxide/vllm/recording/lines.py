@@ -50,17 +50,20 @@ def step_line(step: Step) -> bytes:
 class RequestLines:
     """Creates the lines of requests. In them, equal ids mean equal blocks."""
 
-    def __init__(self, tokens_per_id: int, started: float, max_priority: int) -> None:
+    def __init__(
+        self, tokens_per_id: int, started: float, max_priority: int, *, has_samples: bool
+    ) -> None:
         """Start without requests. ``started`` is in seconds since the epoch. ``max_priority`` is
-        the highest priority that a request may get."""
+        the highest priority that a request may get. ``has_samples`` is whether the server's
+        retention samples blocks."""
         self._width = tokens_per_id
         self._started = started
         self._hints = VllmGrantedHints(max_priority)
-        self._numbers = VllmBlockNumbers()
+        self._numbers = VllmBlockNumbers(has_samples=has_samples)
 
     def line(self, ended: EndedRequest, number: int) -> bytes:
-        """Return the line of the request with a number. A block that was cached, or offered to CPU
-        memory, has the number of its hash.
+        """Return the line of the request with a number, after a line of its new blocks that are
+        sampled. A block that was cached, or offered to CPU memory, has the number of its hash.
         If the last block of a prompt was not filled, it has a unique number."""
         num_generated = ended.num_tokens - ended.num_prompt_tokens
         # The last generated token is never computed, so its block is never cached.
@@ -75,7 +78,7 @@ class RequestLines:
             -(-ended.num_prompt_tokens // self._width),
         )
         timestamp = max(0.0, (ended.arrival_time - self._started) * 1e3)
-        return (
+        return self._sampled_line() + (
             b'{"request":%d,"timestamp":%.3f,"input_length":%d,"output_length":%d,"hash_ids":%b,'
             b'"output_hash_ids":%b,"status":"%b"%b}\n'
         ) % (
@@ -90,6 +93,11 @@ class RequestLines:
             + (b',"skips_cache":true' if ended.skips_cache else b"")
             + _outcomes(ended),
         )
+
+    def _sampled_line(self) -> bytes:
+        if not any(sampled := self._numbers.take_sampled()):
+            return b""
+        return json.dumps({"sampled": sampled}, separators=(",", ":")).encode() + b"\n"
 
 
 def _further_fields(fields: dict[str, Any]) -> bytes:

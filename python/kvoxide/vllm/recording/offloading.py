@@ -4,17 +4,30 @@ its transfers."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kvoxide.vllm.offload import NO_REQUEST
+
 
 class NewTransfers(NamedTuple):
-    """The transfers that begin in a step, as pairs of a job and its request. ``ended`` are the
-    requests that have ended, in the order in which they offer their last blocks in this step."""
+    """The transfers that begin in a step, as pairs of a job and its request.
+
+    ``leaving`` are the stores that belong to no request. ``ended`` are the requests that have
+    ended, in the order in which they offer their last blocks in this step. ``num_asked`` is how
+    many blocks are stored for loads that wait for this step.
+    """
 
     loads: list[tuple[int, str]]
     stores: list[tuple[int, str]]
+    leaving: list[int]
     ended: list[str]
+    num_asked: int = 0
+
+    @property
+    def are_any(self) -> bool:
+        """Whether a step without tokens changes CPU memory."""
+        return any(self)
 
 
-_NONE = NewTransfers([], [], [])
+_NONE = NewTransfers([], [], [], [])
 
 
 class Transfers:
@@ -24,15 +37,19 @@ class Transfers:
         """Start without transfers."""
         self._jobs: set[int] = set()
 
-    def begin(self, output: Any) -> NewTransfers:
+    def begin(self, output: Any, connector: Any) -> NewTransfers:
         """Return the transfers that begin in a step. Loads that end with the step are left out."""
         metadata = getattr(output, "kv_connector_metadata", None)
         if metadata is None:
             return _NONE
         loads, stores = _jobs(metadata, "load_jobs"), _jobs(metadata, "store_jobs")
         self._jobs.update(job for job, _ in (*loads, *stores))
+        of_requests = [(job, name) for job, name in stores if name != NO_REQUEST]
+        leaving = [job for job, name in stores if name == NO_REQUEST]
+        num_asked = getattr(getattr(connector, "connector_scheduler", None), "num_asked", 0)
         # This is a set. The connector iterates over the same object.
-        return NewTransfers(loads, stores, list(output.finished_req_ids))
+        ended = list(output.finished_req_ids)
+        return NewTransfers(loads, of_requests, leaving, ended, num_asked)
 
     def take_ended(self, connector: Any) -> list[int]:
         """Return the transfers that have ended since the last call."""
@@ -62,13 +79,14 @@ def host_memory_of(scheduler: Any) -> dict[str, Any] | None:
         extra = scheduler.vllm_config.kv_transfer_config.kv_connector_extra_config
         (info,) = connector.manager.config_info()
         num_chunks = int(info["cpu_num_chunks"])
+        is_ours = getattr(connector, "decides_together", False)
         if num_chunks < 1 or config.blocks_per_chunk != 1:
             return None
         return {
             "num_chunks": num_chunks,
             "chunk_bytes": int(info["cpu_kv_cache_size_bytes"]) // num_chunks,
-            "eviction_policy": str(extra.get("eviction_policy", "lru")),
-            "store_threshold": int(extra.get("store_threshold", 0)),
+            "eviction_policy": "adaptive" if is_ours else str(extra.get("eviction_policy", "lru")),
+            "store_threshold": 0 if is_ours else int(extra.get("store_threshold", 0)),
             "max_tracker_size": int(extra.get("max_tracker_size", 64_000)),
             "offload_prompt_only": bool(config.offload_prompt_only),
         }

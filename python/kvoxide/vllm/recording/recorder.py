@@ -65,7 +65,12 @@ class Recorder:
         self._scheduled: dict[int, tuple[float, int, int, int]] = {}
         self._last_end = 0.0
         self._has_more = False
-        self._lines = RequestLines(header["tokens_per_id"], header["started"], max_priority)
+        self._lines = RequestLines(
+            header["tokens_per_id"],
+            header["started"],
+            max_priority,
+            has_samples=bool(header.get("samples")),
+        )
         self._started = header["started"]
         self._schedule = Schedule()
         self._limit = SizeLimit(limit)
@@ -131,18 +136,18 @@ class Recorder:
         is_aborted = request.status.name == "FINISHED_ABORTED"
         return int(request.num_computed_tokens) if self._has_host_memory and is_aborted else 0
 
-    def step_scheduled(self, started: float, output: Any) -> None:
+    def step_scheduled(self, started: float, output: Any, connector: Any = None) -> None:
         """Record a step that was scheduled. ``started`` is when that began, in seconds of
-        :func:`time.perf_counter`."""
+        :func:`time.perf_counter`. ``connector`` is the scheduler's."""
         try:
             for request_id, outcomes in self._take_outcomes():
                 # A preempted request is admitted again, and hits its own blocks.
                 self._outcomes.setdefault(request_id, outcomes)
             has_preempted, self._has_preempted = self._has_preempted, False
-            transfers = self._transfers.begin(output)
+            transfers = self._transfers.begin(output, connector)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                if has_preempted or transfers.loads or transfers.ended:
+                if has_preempted or transfers.are_any:
                     self._events.append(_scheduled_step(output, len(self._scheduled), transfers))
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:

@@ -71,6 +71,8 @@ class Schedule:
         self._num_in_flight: int | None = 0
         self._events: list[Any] = []
         self._transfers: dict[int, tuple[int, int]] = {}
+        # The steps in which stores that belong to no request began.
+        self._leaving: dict[int, int] = {}
         # Requests that have ended since the last step.
         self._ended: dict[str, int] = {}
 
@@ -98,6 +100,9 @@ class Schedule:
         jobs = (self._transfers.pop(job, None) for job in ended.jobs)
         if transferred := [list(job) for job in jobs if job is not None]:
             self._events.append({"transferred": transferred})
+        steps = (self._leaving.pop(job, None) for job in ended.jobs)
+        if stored := [self._num_steps - step for step in steps if step is not None]:
+            self._events.append({"stored": stored})
 
     def _begin(self, transfers: NewTransfers) -> None:
         """Note transfers: for each the number of its request, and 1 for a store. Add the loads."""
@@ -105,7 +110,7 @@ class Schedule:
         for (job, _), number in zip(transfers.loads, loading, strict=True):
             self._transfers[job] = (number, 0)
         ended_numbers = [self._ended[name] for name in transfers.ended if name in self._ended]
-        if len(ended_numbers) > 1:
+        if len(ended_numbers) > 1 or (transfers.ended and not ended_numbers):
             self._events.append({"finished": ended_numbers})
         for job, name in transfers.stores:
             ended = self._ended.get(name)
@@ -113,6 +118,11 @@ class Schedule:
         self._ended.clear()
         if loading:
             self._events.append({"loading": loading})
+        if transfers.num_asked:
+            self._events.append({"asked": transfers.num_asked})
+        if transfers.leaving:
+            self._leaving.update(dict.fromkeys(transfers.leaving, self._num_steps + 1))
+            self._events.append({"storing": len(transfers.leaving)})
 
     def preempted(self, preempted: Preempted) -> None:
         """Add a request that the next step preempts."""

@@ -3,8 +3,6 @@
 //! Some answers never come back. The next prompt of a reasoning model, for example, lacks the
 //! thoughts of the answer before it. Memory that keeps such answers has less room for prompts.
 
-use crate::request::RequestId;
-
 /// How many of the tokens of kept answers are hit. Old ones count less.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
@@ -14,6 +12,8 @@ pub(super) struct Answers {
     hit: u64,
     /// All hit tokens that were counted so far.
     num_hit: u64,
+    /// The number of answers that ended.
+    num_ended: u64,
     /// How many tokens of kept answers are enough to judge by. 0 keeps every answer.
     enough: u64,
 }
@@ -31,11 +31,12 @@ impl Answers {
         Self { enough: (num_tokens / Self::PARTS) as u64, ..Self::default() }
     }
 
-    /// Notes that a request ended, whose answer has `num_tokens` tokens. Of all answers, `num_hit`
+    /// Notes that a request ended whose answer has `num_tokens` tokens. Of all answers, `num_hit`
     /// tokens were hit so far. Returns whether the answer is kept.
-    pub fn end(&mut self, request: RequestId, num_tokens: usize, num_hit: u64) -> bool {
+    pub fn end(&mut self, num_tokens: usize, num_hit: u64) -> bool {
+        self.num_ended += 1;
         self.hit += num_hit.saturating_sub(std::mem::replace(&mut self.num_hit, num_hit));
-        if self.are_given_up() && !is_sampled(request) {
+        if self.are_given_up() && !is_sampled(self.num_ended) {
             return false;
         }
         self.kept += num_tokens as u64;
@@ -52,9 +53,9 @@ impl Answers {
     }
 }
 
-/// Numbers of requests count up, so they are scattered first.
-fn is_sampled(request: RequestId) -> bool {
-    (request.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(Answers::SAMPLED)
+/// Requests can come in turns, so the numbers of their ends are scattered first.
+fn is_sampled(number: u64) -> bool {
+    (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(Answers::SAMPLED)
 }
 
 #[cfg(test)]
@@ -63,46 +64,44 @@ mod tests {
 
     const TOKENS: usize = 100;
 
-    /// Ends `num` requests from `first` on, with `hits` hit tokens after each. Returns how many
-    /// answers were kept.
-    fn end(answers: &mut Answers, first: u64, num: u64, hits: u64) -> u64 {
-        let ids = first..first + num;
+    /// Ends `num` requests, with `hits` hit tokens after each. Returns how many answers were kept.
+    fn end(answers: &mut Answers, num: u64, hits: u64) -> u64 {
         let before = answers.num_hit;
-        ids.zip(1..).filter(|&(id, n)| answers.end(id, TOKENS, before + n * hits)).count() as u64
+        (1..=num).filter(|n| answers.end(TOKENS, before + n * hits)).count() as u64
     }
 
     #[test]
     fn answers_that_never_come_back_are_given_up_but_for_a_sample() {
         let mut answers = Answers::new(4 * 20 * TOKENS);
-        assert_eq!(end(&mut answers, 0, 20, 0), 20);
+        assert_eq!(end(&mut answers, 20, 0), 20);
         assert!(answers.are_given_up());
-        let kept = end(&mut answers, 20, 800, 0);
+        let kept = end(&mut answers, 800, 0);
         assert!((50..=200).contains(&kept), "{kept}");
     }
 
     #[test]
     fn answers_that_come_back_are_kept() {
         let mut answers = Answers::new(4 * 20 * TOKENS);
-        assert_eq!(end(&mut answers, 0, 500, 8), 500);
+        assert_eq!(end(&mut answers, 500, 8), 500);
         assert!(!answers.are_given_up());
     }
 
     #[test]
     fn a_change_of_the_traffic_is_noticed_in_the_sample() {
         let mut answers = Answers::new(4 * 20 * TOKENS);
-        end(&mut answers, 0, 100, 0);
+        end(&mut answers, 100, 0);
         assert!(answers.are_given_up());
         // Sampled answers alone are hit, two thirds of their tokens.
-        end(&mut answers, 100, 200, 8);
+        end(&mut answers, 200, 8);
         assert!(!answers.are_given_up());
-        assert_eq!(end(&mut answers, 300, 100, 50), 100);
-        end(&mut answers, 400, 300, 0);
+        assert_eq!(end(&mut answers, 100, 50), 100);
+        end(&mut answers, 300, 0);
         assert!(answers.are_given_up());
     }
 
     #[test]
     fn without_a_count_of_hits_every_answer_is_kept() {
         let mut answers = Answers::default();
-        assert_eq!(end(&mut answers, 0, 300, 0), 300);
+        assert_eq!(end(&mut answers, 300, 0), 300);
     }
 }

@@ -8,6 +8,8 @@ use crate::request::RequestId;
 /// A step whose stores are decided.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredStep {
+    /// Whether the step computes tokens.
+    pub has_tokens: bool,
     /// Whether a request ended since the step before.
     pub has_ended: bool,
     /// Whether the blocks are stored that the step takes from the pool.
@@ -37,8 +39,8 @@ impl StepStores {
         let num_given_up = tier.give_up(manager.take_given_up().into_iter());
         let taken = manager.take_evicted();
         let pool = manager.pool();
-        let num_blocks =
-            horizon.after_step(pool.num_blocks(), pool.num_allocated(), step.has_ended);
+        let about = (step.has_tokens, step.has_ended);
+        let num_blocks = horizon.after_step(pool.num_blocks(), pool.num_allocated(), about);
         let Some(joint) = manager.follower() else {
             return Self { num_given_up, ..Self::default() };
         };

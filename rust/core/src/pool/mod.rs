@@ -34,7 +34,7 @@ pub use event::{Event, EventLog, StoredEvent};
 pub(crate) use eviction::adaptive::tuning;
 pub use eviction::adaptive::{
     Adaptive, AdaptiveConfig, BlockClass, BlockMeta, Nearness, Release, SampleCounts,
-    ScoringFunction, ValueLevel,
+    ScoringFunction, ValueLevel, num_samples,
 };
 pub use eviction::by_hand::ByHand;
 pub use eviction::policy::EvictionPolicy;

@@ -38,6 +38,7 @@ struct Model {
     kept: u64,
     hit: u64,
     counted: u64,
+    ended: u64,
     /// The generated blocks that only the request that generated them has used.
     unused: HashSet<BlockHash>,
 }
@@ -88,8 +89,8 @@ impl Model {
             let args = AllocateArgs { num_new_tokens: end - prompt, ..AllocateArgs::default() };
             self.manager.allocate_slots(&view, &args).expect("a call").expect("room");
         }
-        let given_up = (end > prompt && !is_preempted && !self.keeps(id, (end - prompt) as u64))
-            .then_some(prompt);
+        let given_up =
+            (end > prompt && !is_preempted && !self.keeps((end - prompt) as u64)).then_some(prompt);
         let retention = given_up
             .map(|start| Arc::new(RequestRetention::default().giving_up(start..usize::MAX)));
         self.manager
@@ -98,11 +99,12 @@ impl Model {
         given_up
     }
 
-    fn keeps(&mut self, id: RequestId, num_tokens: u64) -> bool {
+    fn keeps(&mut self, num_tokens: u64) -> bool {
+        self.ended += 1;
         let counted = self.manager.admitted().hit_answer_tokens;
         self.hit += counted - self.counted;
         self.counted = counted;
-        let is_sampled = (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(8);
+        let is_sampled = (self.ended.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(8);
         if self.gives_up() && !is_sampled {
             return false;
         }
@@ -135,7 +137,7 @@ proptest! {
         let mut joint = JointPool::new(&config(GPU), CPU).expect("a pool");
         let manager = Manager::new(config(GPU + CPU)).expect("a manager");
         let unused = HashSet::new();
-        let mut model = Model { manager, kept: 0, hit: 0, counted: 0, unused };
+        let mut model = Model { manager, kept: 0, hit: 0, counted: 0, ended: 0, unused };
         // The blocks of each prompt with its answer, and the number of blocks of the prompt.
         let mut sequences: Vec<(Vec<BlockHash>, usize)> = vec![(Vec::new(), 0)];
         let mut next = 0;

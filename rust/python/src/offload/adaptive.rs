@@ -153,7 +153,7 @@ impl HostState {
             admitted.into_iter().for_each(|request| note_used(manager, tier, request));
             let loads = transfers.take_loads(tier, |request| manager.knows(request));
             let has_ended = std::mem::take(&mut noted.has_ended);
-            let step = StoredStep { has_ended, stores_taken: true };
+            let step = StoredStep { has_tokens: true, has_ended, stores_taken: true };
             let stores = StepStores::decide(manager, tier, horizon, search, step);
             let waits_for = transfers.overwritten(manager.pool());
             Ok(StepTransfers {

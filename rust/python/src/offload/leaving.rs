@@ -120,16 +120,19 @@ impl OffloadPlanner {
 
     /// Gives blocks room in the tier, and returns what is to be stored: the blocks that this step takes
     /// from the pool, before it runs, and the blocks that later steps can take soon. Each is `None` if
-    /// there is nothing. `has_ended` is true if a request ended since the last call. Without
+    /// there is nothing. Also returns how many of the latter a load asked for. `has_tokens` is true if
+    /// the step computes tokens, and `has_ended` if a request ended since the last call. Without
     /// `stores_taken`, the former are not stored.
     fn store_leaving(
         &self,
         py: Python<'_>,
+        has_tokens: bool,
         has_ended: bool,
         stores_taken: bool,
-    ) -> PyResult<(Option<LeavingPlan>, Option<LeavingPlan>)> {
+    ) -> PyResult<(Option<LeavingPlan>, Option<LeavingPlan>, u64)> {
         let together = self.together()?;
-        let step = StoredStep { has_ended, stores_taken };
+        let num_asked = together.horizon().num_asked();
+        let step = StoredStep { has_tokens, has_ended, stores_taken };
         let tier = self.tier(py)?;
         tier.cell.change(py, "store_leaving", |state| {
             let stores = together.engine.decide_step(py, |core, hash_len| {
@@ -141,7 +144,7 @@ impl OffloadPlanner {
             })?;
             let groups = &self.search.groups;
             let made = LeavingPlan::new(py, groups, stores.taken, state).and_then(|taken| {
-                Ok((taken, LeavingPlan::new(py, groups, stores.leaving, state)?))
+                Ok((taken, LeavingPlan::new(py, groups, stores.leaving, state)?, num_asked))
             });
             tier.cell.or_poison(py, made)
         })

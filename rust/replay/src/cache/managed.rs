@@ -329,7 +329,8 @@ impl Cache for ManagedCache {
     }
 
     fn next_call(&self, num_computed_tokens: usize) -> usize {
-        let steps = self.no_op_steps.as_ref();
+        let sees_every_step = self.host.as_ref().is_some_and(|host| host.sees_every_step());
+        let steps = self.no_op_steps.as_ref().filter(|_| !sees_every_step);
         steps.map_or(num_computed_tokens, |steps| steps.next_call(num_computed_tokens))
     }
 }

@@ -29,6 +29,11 @@ impl Job {
         Self { request, keys, sources: Vec::new(), is_fenced: false, step, ends: 0 }
     }
 
+    /// Returns whether the transfer was made in a step.
+    pub fn is_of_step(&self, step: u64) -> bool {
+        self.step == step
+    }
+
     pub fn of_blocks(self, sources: Vec<BlockId>, is_fenced: bool) -> Self {
         Self { sources, is_fenced, ..self }
     }
@@ -86,6 +91,13 @@ impl Queue {
     /// Takes the first transfer of a request that has not begun.
     pub fn take_first_of(&mut self, request: RequestId) -> Option<Job> {
         let place = self.waiting.iter().position(|job| job.request == request)?;
+        Some(self.waiting.remove(place))
+    }
+
+    /// Takes the first transfer of a request that was made in a step and has not begun.
+    pub fn take_first_of_step(&mut self, request: RequestId, step: u64) -> Option<Job> {
+        let is_it = |job: &Job| job.request == request && job.is_of_step(step);
+        let place = self.waiting.iter().position(is_it)?;
         Some(self.waiting.remove(place))
     }
 

@@ -51,7 +51,8 @@ impl<C: Cache> Run<'_, C> {
     }
 
     pub fn hashes(&self, request: usize) -> HashChain {
-        HashChain::new(self.hash_sizes, &self.trace.requests()[request].prompt, request)
+        let prompt = &self.trace.requests()[request].prompt;
+        HashChain::new(self.hash_sizes, self.samples.as_ref(), prompt, request)
     }
 
     /// Returns the number of tokens that a request would hit now.

@@ -169,17 +169,40 @@ impl<C: Cache> Run<'_, C> {
         }
     }
 
-    /// Lets transfers end when they ended on the recorded server.
-    pub(super) fn keep_recorded_transfers(&mut self) {
+    /// Lets transfers end when they ended on the recorded server. `has_leaving_stores` is whether its
+    /// stores belonged to no request.
+    pub(super) fn keep_recorded_transfers(&mut self, has_leaving_stores: bool) {
         if let Some((host, _)) = self.cache.host() {
-            host.follow();
+            host.follow(has_leaving_stores);
         }
     }
 
-    /// Sorts the last offers of requests that have ended.
-    pub(super) fn sort_last_offers(&mut self, order: &[usize]) {
+    /// Sorts the last offers of requests that have ended. Requests that had computed nothing are
+    /// not in this run.
+    pub(super) fn note_last_offers(&mut self, order: &[usize]) {
         if let Some((host, _)) = self.cache.host() {
-            host.sort_last_offers(order);
+            host.note_last_offers(order);
+        }
+    }
+
+    /// Notes for how many blocks the recorded server's loads wait in the next step.
+    pub(super) fn ask_for_stores(&mut self, num_blocks: u64) {
+        if let Some((host, _)) = self.cache.host() {
+            host.ask_for_stores(num_blocks);
+        }
+    }
+
+    /// Notes how many stores that belong to no request the recorded server begins in the next step.
+    pub(super) fn note_stores(&mut self, num_stores: u32) {
+        if let Some((host, _)) = self.cache.host() {
+            host.note_stores(num_stores);
+        }
+    }
+
+    /// Ends stores that belong to no request, each of which began `steps_ago`.
+    pub(super) fn end_leaving_stores(&mut self, steps_ago: &[u32]) {
+        if let Some((host, _)) = self.cache.host() {
+            steps_ago.iter().for_each(|&num_steps| host.end_leaving_store(num_steps));
         }
     }
 

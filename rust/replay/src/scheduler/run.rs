@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use crate::report::{
     HOST_SAMPLES, RETENTION_POINTS, Report, RequestReport, RetentionPoint, TIMELINE_POINTS,
     TimelinePoint,
 };
+use crate::samples::Samples;
 use crate::tokens::HashSizes;
 use crate::trace::{Trace, TraceRequest};
 
@@ -39,6 +41,8 @@ pub struct Run<'a, C> {
     control: &'a Control,
     pub(super) cache: C,
     pub(super) hash_sizes: HashSizes,
+    /// The blocks that a recorded server sampled.
+    pub(super) samples: Option<Arc<Samples>>,
     /// The rules that split prefills in models with recurrent states.
     pub(super) chunks: Option<Chunks>,
     /// Resets of the cache, by the next request after each, and whether they preempt requests.
@@ -93,6 +97,7 @@ impl<'a, C: Cache> Run<'a, C> {
             control,
             cache,
             hash_sizes,
+            samples: Samples::of(trace.schedules()).map(Arc::new),
             chunks,
             resets: HashMap::new(),
             next: 0,

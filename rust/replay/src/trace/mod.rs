@@ -117,9 +117,10 @@ impl Trace {
 
     /// Begins the schedule of the current part.
     pub fn start_schedule(&mut self) {
-        let Part { delay, instance, .. } = self.part;
+        let Part { first_id, delay, instance, .. } = self.part;
         let instance = instance.unwrap_or(0);
-        self.schedules.push(Schedule { instance, start: delay, ..Schedule::default() });
+        let start = delay;
+        self.schedules.push(Schedule { instance, start, first_id, ..Schedule::default() });
     }
 
     /// Adds a line to the schedule of the current part.

@@ -7,6 +7,8 @@ use super::request::TraceRequest;
 
 /// The limit for the numbers of requests and tokens in a line.
 const MOST: u64 = 1 << 32;
+/// The number of bits of the ids of sampled blocks.
+const MAX_ID_BITS: u32 = 40;
 
 /// The actions of one scheduler, from its start to its end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -19,6 +21,11 @@ pub struct Schedule {
     pub events: Vec<Event>,
     /// The durations of all steps with tokens, in order; empty if they were not recorded.
     pub durations: Vec<StepDuration>,
+    /// The first id of the schedule's requests.
+    pub first_id: i64,
+    /// The ids of the blocks that adaptive retention sampled, each with the number of densities at
+    /// which it is sampled.
+    pub samples: Vec<(i64, u8)>,
 }
 
 /// The duration of a step. It counts from the end of the previous step if requests were left then.
@@ -49,6 +56,13 @@ pub enum Event {
     Finished(Vec<u32>),
     /// Transfers from or to CPU memory have ended.
     Transferred(Vec<Transferred>),
+    /// In the next step, blocks are stored for loads that wait for it. This many are asked for.
+    Asked(u32),
+    /// In the next step, this many stores begin that belong to no request.
+    Storing(u32),
+    /// Stores that belong to no request have ended. Each began this many steps ago; 0 is the latest
+    /// step.
+    Stored(Vec<u32>),
     /// The prefix cache is emptied.
     Reset(Reset),
     /// A request releases its blocks.
@@ -114,6 +128,7 @@ pub struct Recorded {
 enum Line {
     Schedule { schedule: Vec<Entry> },
     Reset { reset: String, timestamp: f64 },
+    Sampled { sampled: Vec<Vec<u64>> },
 }
 
 #[derive(Deserialize)]
@@ -126,6 +141,9 @@ enum Entry {
     Loading { loading: Vec<u64> },
     Transferred { transferred: Vec<(u64, u64)> },
     Finished { finished: Vec<u64> },
+    Asked { asked: u64 },
+    Storing { storing: u64 },
+    Stored { stored: Vec<u64> },
 }
 
 impl Schedule {
@@ -139,8 +157,26 @@ impl Schedule {
                 self.events.extend(events);
             }
             Line::Reset { reset, timestamp } => self.events.push(self.reset(&reset, timestamp)?),
+            Line::Sampled { sampled } => {
+                let samples = self.samples_of(sampled)?;
+                self.samples.extend(samples);
+            }
         }
         Ok(())
+    }
+
+    /// Returns the sampled ids of a line. It has them by the number of densities less 1.
+    fn samples_of(&self, sampled: Vec<Vec<u64>>) -> Result<Vec<(i64, u8)>, LineError> {
+        let mut samples = Vec::new();
+        for (ids, num_samples) in sampled.into_iter().zip(1..) {
+            for id in ids {
+                let most = || format!("has the id {id}; the limit is 2^{MAX_ID_BITS} - 1");
+                let id = i64::try_from(id).ok().filter(|id| id >> MAX_ID_BITS == 0);
+                let id = id.ok_or_else(|| wrong("sampled", most()))?;
+                samples.push((self.first_id + id, num_samples));
+            }
+        }
+        Ok(samples)
     }
 
     fn reset(&self, kind: &str, timestamp: f64) -> Result<Event, LineError> {
@@ -166,7 +202,13 @@ impl Schedule {
 
     /// Returns whether the ends of transfers were recorded.
     pub fn has_transfers(&self) -> bool {
-        self.events.iter().any(|event| matches!(event, Event::Transferred(_)))
+        let is_end = |event: &Event| matches!(event, Event::Transferred(_) | Event::Stored(_));
+        self.events.iter().any(is_end)
+    }
+
+    /// Returns whether stores were recorded that belong to no request.
+    pub fn has_leaving_stores(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Storing(_)))
     }
 
     /// Returns the number of requests that ended.
@@ -192,12 +234,11 @@ fn event(entry: Entry) -> Result<Event, LineError> {
             num_computed_tokens: number(computed)?,
         })),
         Entry::InFlight { in_flight } => number(in_flight).map(Event::InFlight),
-        Entry::Loading { loading } => {
-            loading.into_iter().map(number).collect::<Result<_, _>>().map(Event::Loading)
-        }
-        Entry::Finished { finished } => {
-            finished.into_iter().map(number).collect::<Result<_, _>>().map(Event::Finished)
-        }
+        Entry::Loading { loading } => numbers(loading).map(Event::Loading),
+        Entry::Finished { finished } => numbers(finished).map(Event::Finished),
+        Entry::Asked { asked } => number(asked).map(Event::Asked),
+        Entry::Storing { storing } => number(storing).map(Event::Storing),
+        Entry::Stored { stored } => numbers(stored).map(Event::Stored),
         Entry::Transferred { transferred } => {
             let of = |(request, kind)| {
                 let is_store = match kind {
@@ -225,6 +266,10 @@ fn part(numbers: &[u64]) -> Result<Scheduled, LineError> {
     };
     let start = start.map(number).transpose()?;
     Ok(Scheduled { request: number(request)?, num_tokens: number(num_tokens)?, start })
+}
+
+fn numbers(values: Vec<u64>) -> Result<Vec<u32>, LineError> {
+    values.into_iter().map(number).collect()
 }
 
 fn number(value: u64) -> Result<u32, LineError> {

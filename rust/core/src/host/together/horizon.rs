@@ -5,7 +5,8 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Horizon {
     num_allocated: u64,
-    /// The most blocks that a step took, in parts of [`Self::PARTS`]; older steps count less.
+    /// The most blocks that a step took, in parts of [`Self::PARTS`]; older steps count less. Steps
+    /// without tokens do not count, because a server repeats them while it waits.
     most: u64,
     /// The number of allocated blocks up to which the blocks to be taken are stored.
     stored_to: u64,
@@ -26,23 +27,30 @@ impl Horizon {
         is_short
     }
 
+    /// Returns the number of blocks that loads asked for since the last step.
+    pub fn num_asked(&self) -> u64 {
+        self.asked
+    }
+
     /// Forgets which blocks are stored, because the tier forgot them.
     pub fn forget_stores(&mut self) {
         self.stored_to = 0;
     }
 
     /// Ends a step. The pool has `num_blocks` blocks and has allocated `num_allocated` in all its
-    /// steps. Returns how many of the next blocks are to be stored now, unless enough are stored
-    /// already. Blocks of requests that ended can be taken before others.
+    /// steps. `has_tokens` is whether the step computed any. Returns how many of the next blocks are
+    /// to be stored now, unless enough are stored already. Blocks of requests that ended can be taken
+    /// before others.
     pub fn after_step(
         &mut self,
         num_blocks: usize,
         num_allocated: u64,
-        has_ended: bool,
+        (has_tokens, has_ended): (bool, bool),
     ) -> Option<usize> {
         let taken = num_allocated - self.num_allocated;
         self.num_allocated = num_allocated;
-        self.most = (taken * Self::PARTS).max(self.most - self.most / Self::PARTS);
+        let forgotten = if has_tokens { self.most / Self::PARTS } else { 0 };
+        self.most = (taken * Self::PARTS).max(self.most - forgotten);
         let most = self.most.div_ceil(Self::PARTS).min(num_blocks as u64 / 4);
         let asked = std::mem::take(&mut self.asked);
         if !has_ended && asked == 0 && num_allocated + most <= self.stored_to {
@@ -59,7 +67,7 @@ mod tests {
     use super::*;
 
     fn after_step(horizon: &mut Horizon, num_allocated: u64, has_ended: bool) -> Option<usize> {
-        horizon.after_step(100_000, num_allocated, has_ended)
+        horizon.after_step(100_000, num_allocated, (true, has_ended))
     }
 
     #[test]
@@ -92,7 +100,9 @@ mod tests {
     #[test]
     fn a_large_step_is_forgotten_and_never_counts_for_most_of_the_pool() {
         let mut horizon = Horizon::default();
-        assert_eq!(horizon.after_step(1_000, 1_000, false), Some(312));
+        assert_eq!(horizon.after_step(1_000, 1_000, (true, false)), Some(312));
+        (0..4_000).for_each(|_| _ = horizon.after_step(1_000, 1_000, (false, false)));
+        assert_eq!(horizon.after_step(1_000, 1_000, (false, true)), Some(312));
         (0..4_000).for_each(|_| _ = after_step(&mut horizon, 1_000, false));
         let num_stored = after_step(&mut horizon, 1_000, true);
         assert!(num_stored.is_some_and(|num| (300..600).contains(&num)), "{num_stored:?}");

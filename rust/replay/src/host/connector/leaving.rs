@@ -40,18 +40,34 @@ impl HostConnector {
         self.horizon.ask_for(num_blocks)
     }
 
+    /// Returns whether the joint pool has to see each step in which a request decodes, as it did on
+    /// the recorded server. It takes what a request has computed from the last step that it saw.
+    pub fn sees_every_step(&self) -> bool {
+        self.decides_over_both() && self.pace == Pace::Recorded
+    }
+
+    /// Asks for stores of the blocks that loads take for which the recorded server waited.
+    pub fn ask_for_stores(&mut self, num_blocks: u64) {
+        self.horizon.ask_for(num_blocks);
+    }
+
+    /// Notes how many stores the recorded server begins in the next step.
+    pub fn note_stores(&mut self, num_stores: u32) {
+        self.num_recorded_stores = num_stores;
+    }
+
     /// Makes the stores of a step: the blocks that it takes from the pool and that are not stored yet,
-    /// and the blocks that later steps can take soon. Returns the time for which the step waits for
-    /// the former.
-    pub(super) fn store_leaving(&mut self, manager: &mut Manager) -> Nanoseconds {
+    /// and the blocks that later steps can take soon. `has_tokens` is whether the step computes any.
+    /// Returns the time for which the step waits for the former.
+    pub(super) fn store_leaving(&mut self, manager: &mut Manager, has_tokens: bool) -> Nanoseconds {
         manager.take_offloads();
-        let has_ended = !self.ended.is_empty();
+        let has_ended = !self.ended.is_empty() || std::mem::take(&mut self.has_unseen_end);
         for ended in std::mem::take(&mut self.ended) {
             self.finish(ended.id);
         }
         self.allocated.clear();
         self.preempted.clear();
-        let step = StoredStep { has_ended, stores_taken: true };
+        let step = StoredStep { has_tokens, has_ended, stores_taken: true };
         let Self { tier, horizon, geometry, .. } = self;
         let StepStores { num_given_up, taken, leaving } =
             StepStores::decide(manager, tier, horizon, &geometry.search, step);

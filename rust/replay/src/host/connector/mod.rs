@@ -32,12 +32,18 @@ pub(crate) struct HostConnector {
     requests: HashMap<RequestId, RequestState>,
     /// Requests that ended and have not offered their last chunks.
     ended: Vec<EndedRequest>,
+    /// Whether requests ended on the recorded server that had computed nothing.
+    has_unseen_end: bool,
     preempted: Vec<RequestId>,
     /// The blocks that requests got in this step.
     allocated: HashSet<BlockId>,
     loads: Queue,
     stores: Queue,
     pace: Pace,
+    /// How many stores that belong to no request the recorded server began in this step.
+    num_recorded_stores: u32,
+    /// Whether the stores of the recorded server belonged to no request.
+    has_leaving_stores: bool,
     horizon: Horizon,
     now: Nanoseconds,
     /// The number of steps so far.
@@ -78,11 +84,14 @@ impl HostConnector {
             geometry: Geometry::of(manager),
             requests: HashMap::new(),
             ended: Vec::new(),
+            has_unseen_end: false,
             preempted: Vec::new(),
             allocated: HashSet::new(),
             loads: Queue::new(settings.load, chunk_bytes),
             stores: Queue::new(settings.store, chunk_bytes),
             pace: Pace::AtOnce,
+            num_recorded_stores: 0,
+            has_leaving_stores: false,
             horizon: Horizon::default(),
             now: 0,
             num_steps: 0,
@@ -274,8 +283,10 @@ impl HostConnector {
         !self.ended.is_empty()
     }
 
-    /// Sorts the last offers of requests that have ended.
-    pub fn sort_last_offers(&mut self, order: &[usize]) {
+    /// Sorts the last offers of requests that have ended on the recorded server. None of them had
+    /// computed anything if `order` is empty.
+    pub fn note_last_offers(&mut self, order: &[usize]) {
+        self.has_unseen_end = order.is_empty();
         let place = |ended: &EndedRequest| order.iter().position(|&it| it as u64 == ended.id);
         self.ended.sort_by_key(place);
     }

@@ -24,7 +24,8 @@ impl HostConnector {
     ) -> Result<Nanoseconds, Error> {
         let fence = self.fence();
         if self.decides_over_both() {
-            return Ok(fence.max(self.store_leaving(manager)));
+            let has_tokens = scheduled.clone().next().is_some();
+            return Ok(fence.max(self.store_leaving(manager, has_tokens)));
         }
         self.forget_taken_blocks();
         let offloads = manager.take_offloads();

@@ -13,7 +13,8 @@ pub(super) enum Pace {
     AtOnce,
     /// Transfers take time, one after the other in each direction.
     Timed,
-    /// Transfers end when they ended on a recorded server, or after [`MOST_STEPS`].
+    /// Transfers end when they ended on a recorded server, or after [`MOST_STEPS`]. Stores of kinds
+    /// that the server did not make end with their step.
     Recorded,
 }
 
@@ -27,9 +28,11 @@ impl HostConnector {
         self.pace = Pace::Timed;
     }
 
-    /// Lets transfers end when [`Self::end_transfer`] is called.
-    pub fn follow(&mut self) {
+    /// Lets transfers end when [`Self::end_transfer`] is called. `has_leaving_stores` is whether the
+    /// stores of the recorded server belonged to no request.
+    pub fn follow(&mut self, has_leaving_stores: bool) {
         self.pace = Pace::Recorded;
+        self.has_leaving_stores = has_leaving_stores;
     }
 
     /// Ends the oldest transfer of a request in one direction, if there is one.
@@ -40,6 +43,13 @@ impl HostConnector {
             (Some(job), false) => self.end_load(job),
             (None, _) => {}
         }
+    }
+
+    /// Ends the oldest store of the step `steps_ago` that belongs to no request, if there is one.
+    pub fn end_leaving_store(&mut self, steps_ago: u32) {
+        let step = self.num_steps.checked_sub(1 + u64::from(steps_ago));
+        let job = step.and_then(|step| self.stores.take_first_of_step(NO_REQUEST, step));
+        job.into_iter().for_each(|job| self.end_store(job));
     }
 
     /// Ends all transfers.
@@ -61,8 +71,20 @@ impl HostConnector {
                 let late = self.stores.take_before(first);
                 late.into_iter().for_each(|job| self.end_store(job));
                 // The recording has no ends of stores that its server did not make.
-                while let Some(job) = self.stores.take_first_of(NO_REQUEST) {
-                    self.end_store(job);
+                let num_recorded = std::mem::take(&mut self.num_recorded_stores);
+                let mut num_new = 0;
+                for job in self.stores.take_all() {
+                    let is_leaving = job.request == NO_REQUEST;
+                    let is_new = is_leaving && job.is_of_step(self.num_steps - 1);
+                    num_new += u32::from(is_new);
+                    let is_recorded = match is_new {
+                        true => num_new <= num_recorded,
+                        false => is_leaving || !self.has_leaving_stores,
+                    };
+                    match is_recorded {
+                        true => self.stores.push(job),
+                        false => self.end_store(job),
+                    }
                 }
             }
         }

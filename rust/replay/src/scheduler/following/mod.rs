@@ -53,8 +53,9 @@ pub struct Follower<'a, C> {
 impl<'a, C: Cache> Follower<'a, C> {
     /// Returns a follower that has not begun.
     pub fn new(mut run: Run<'a, C>) -> Self {
-        if run.trace.schedules().iter().any(Schedule::has_transfers) {
-            run.keep_recorded_transfers();
+        let schedules = run.trace.schedules();
+        if schedules.iter().any(Schedule::has_transfers) {
+            run.keep_recorded_transfers(schedules.iter().any(Schedule::has_leaving_stores));
         }
         let recorded = run.trace.requests().iter().enumerate().filter_map(|(index, request)| {
             let recorded = request.recorded?;
@@ -110,6 +111,9 @@ impl<'a, C: Cache> Follower<'a, C> {
                 ScheduleEvent::Reset(_) => self.reset(),
                 ScheduleEvent::Finished(numbers) => self.note_finished(numbers),
                 ScheduleEvent::Transferred(ended) => self.note_transferred(ended),
+                &ScheduleEvent::Asked(num_blocks) => self.run.ask_for_stores(num_blocks.into()),
+                &ScheduleEvent::Storing(num_stores) => self.run.note_stores(num_stores),
+                ScheduleEvent::Stored(steps_ago) => self.run.end_leaving_stores(steps_ago),
                 &ScheduleEvent::Ended(number) => self.note_ended(number),
             }
         }

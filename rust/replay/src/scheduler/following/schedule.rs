@@ -90,7 +90,7 @@ impl<C: Cache> Follower<'_, C> {
     pub(super) fn note_finished(&mut self, numbers: &[u32]) {
         let of = |&number: &u32| self.requests.get(&(self.schedule, number)).copied();
         let order: Vec<_> = numbers.iter().filter_map(of).collect();
-        self.run.sort_last_offers(&order);
+        self.run.note_last_offers(&order);
     }
 
     /// Ends the transfers that have ended on the server.

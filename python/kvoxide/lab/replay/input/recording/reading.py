@@ -1,8 +1,9 @@
 """Recordings of servers: a folder of files, whose schedulers each have ids of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 from kvoxide._core import ConfigError, Trace
 from kvoxide.lab.replay.input.compression import CompressedStreamError
@@ -137,12 +138,13 @@ def _notes(schedulers: Sequence[Sequence[Part]]) -> tuple[str, ...]:
         )
     if any(_lacks_middle(scheduler) for scheduler in schedulers):
         notes.append("files in the middle of the recording are missing; hits may differ")
-    connectors = (part.header.fields.get("connector") for part in parts)
-    notes += [_loaded(name) for name in dict.fromkeys(connectors) if name]
-    if any(str(part.header.fields.get("policy")).startswith("adaptive") for part in parts):
+    headers = [part.header.fields for part in parts]
+    loading = (fields.get("connector") for fields in headers if not fields.get("host_memory"))
+    notes += [_loaded(name) for name in dict.fromkeys(loading) if name]
+    if any(map(_lacks_samples, headers)):
         notes.append(
-            "the server had adaptive retention, which samples blocks by their hashes. A recording"
-            " has other hashes, so hits may differ by some blocks"
+            "the server had adaptive retention, which samples blocks by their hashes. This older"
+            " recording does not say which, so hits may differ by some blocks"
         )
     notes += dict.fromkeys(_cut(each[-1]) for each in schedulers if _is_cut(each[-1]))
     return tuple(notes)
@@ -164,6 +166,10 @@ def _loaded(connector: object) -> str:
         f"the server had the connector {connector}. Tokens that it loaded are not recorded; the"
         " replay computes them, and later hits may differ"
     )
+
+
+def _lacks_samples(fields: Mapping[str, Any]) -> bool:
+    return str(fields.get("policy")).startswith("adaptive") and not fields.get("samples")
 
 
 def _lacks_begin(scheduler: Sequence[Part]) -> bool:

@@ -11,7 +11,7 @@ from kvoxide.lab.replay.input.trace_file import Lines
 from kvoxide.recording_format import ENDS
 
 # A writer puts the field that tells what a line is first.
-_SCHEDULES = (b'{"schedule"', b'{"reset"')
+_SCHEDULES = (b'{"schedule"', b'{"reset"', b'{"sampled"')
 _RUNNING = b'{"running"'
 _END = b'{"end"'
 

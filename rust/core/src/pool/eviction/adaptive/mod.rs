@@ -50,6 +50,7 @@ mod block_metas;
 mod hazard;
 
 mod block_meta;
+mod densities;
 mod nearness;
 mod sampled;
 mod value;
@@ -57,6 +58,7 @@ mod value;
 pub(crate) mod tuning;
 
 pub use block_meta::{BlockClass, BlockMeta};
+pub use densities::num_samples;
 pub use nearness::Nearness;
 pub use release::Release;
 pub use scoring::ScoringFunction;

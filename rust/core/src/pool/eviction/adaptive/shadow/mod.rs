@@ -14,6 +14,7 @@ mod ghost_list;
 mod table;
 mod update;
 
+use super::densities;
 use super::hazard::{ByClassAndAge, HazardEstimate};
 use super::ranks::{ListId, Ranks};
 use super::sampled::ones;
@@ -103,8 +104,7 @@ const VALUE_SHARES: [f32; 1] = [1.0];
 impl ShadowCaches {
     /// Creates the shadow caches of a pool of `num_blocks` blocks.
     pub(super) fn new(num_blocks: usize) -> Self {
-        let halvings = tuning::SPARSER_SAMPLES.iter().filter(|&&pool| num_blocks >= pool).count();
-        let num_zeros = tuning::SAMPLE_BITS + halvings as u32;
+        let num_zeros = densities::num_zeros(num_blocks);
         let hazard = HazardEstimate::new();
         let caches = ScoringFunction::ALL.map(|function| ShadowCache {
             ranks: Ranks::new(&VALUE_SHARES, &function.scores(&hazard)),
