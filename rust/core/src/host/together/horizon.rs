@@ -1,12 +1,15 @@
 //! How many of the blocks that leave the pool next are stored ahead.
 
-/// How many of the blocks that the pool evicts next are stored ahead: as many as the largest step
-/// takes, and up to a quarter more.
+/// How many of the blocks that the pool evicts next are stored ahead: as many as two large steps in a
+/// row take, and up to a quarter more. A store begins when its step ends, so the next step can take
+/// blocks before they are stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Horizon {
     num_allocated: u64,
-    /// The most blocks that a step took, in parts of [`Self::PARTS`]; older steps count less. Steps
-    /// without tokens do not count, because a server repeats them while it waits.
+    /// The number of blocks that the last step took. Steps with neither blocks nor tokens do not
+    /// count, because a server repeats them while it waits.
+    taken: u64,
+    /// The most blocks that two steps took, in parts of [`Self::PARTS`]; older steps count less.
     most: u64,
     /// The number of allocated blocks up to which the blocks to be taken are stored.
     stored_to: u64,
@@ -15,7 +18,7 @@ pub struct Horizon {
 }
 
 impl Horizon {
-    /// Each step forgets this part of the largest one.
+    /// Each step forgets this part of the largest ones.
     const PARTS: u64 = 1 << 12;
 
     /// Asks for stores of the next `num_blocks` blocks. Returns whether not all are stored yet.
@@ -49,8 +52,10 @@ impl Horizon {
     ) -> Option<usize> {
         let taken = num_allocated - self.num_allocated;
         self.num_allocated = num_allocated;
-        let forgotten = if has_tokens { self.most / Self::PARTS } else { 0 };
-        self.most = (taken * Self::PARTS).max(self.most - forgotten);
+        if has_tokens || taken > 0 {
+            let of_two = taken + std::mem::replace(&mut self.taken, taken);
+            self.most = (of_two * Self::PARTS).max(self.most - self.most / Self::PARTS);
+        }
         let most = self.most.div_ceil(Self::PARTS).min(num_blocks as u64 / 4);
         let asked = std::mem::take(&mut self.asked);
         if !has_ended && asked == 0 && num_allocated + most <= self.stored_to {
@@ -71,12 +76,12 @@ mod tests {
     }
 
     #[test]
-    fn as_many_blocks_are_stored_as_the_largest_step_takes() {
+    fn as_many_blocks_are_stored_as_two_steps_take() {
         let mut horizon = Horizon::default();
         assert_eq!(after_step(&mut horizon, 100, false), Some(125));
         assert_eq!(after_step(&mut horizon, 101, false), None);
-        assert_eq!(after_step(&mut horizon, 130, false), Some(125));
-        assert_eq!(after_step(&mut horizon, 330, false), Some(250));
+        assert_eq!(after_step(&mut horizon, 301, false), Some(251));
+        assert_eq!(after_step(&mut horizon, 501, false), Some(500));
     }
 
     #[test]
