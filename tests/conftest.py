@@ -1,6 +1,7 @@
 """Set-up for all tests: the servers of preloaded processes, and how the processes of pytest-xdist
 share the tests."""
 
+import gc
 import os
 from contextlib import ExitStack
 from typing import Any
@@ -14,6 +15,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start the folder of the servers, which last as long as the run and serve all of its
     processes. Only tests that say so may ask vLLM."""
     os.environ["KVOXIDE_ASK_VLLM"] = "0"
+    # The collector would look through everything that the test modules import, again and again.
+    gc.disable()
     if not is_shared(config):
         stack = ExitStack()
         stack.enter_context(folder_for_servers())
@@ -33,6 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.testing.parallel import place
 
         items.sort(key=lambda item: place(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -52,6 +52,7 @@ package() {
     find_browser
     find_prometheus
     check_types
+    check_stubs
     [[ $# -gt 0 ]] || ray_apart
     run_pytest tests/package "$@"
 }
@@ -83,6 +84,7 @@ quick() {
     find_browser
     find_prometheus
     check_types
+    check_stubs
     [[ $# -gt 0 ]] || count_instructions
     run_pytest "$@"
 }
@@ -91,24 +93,31 @@ whole() {
     check_format
     enter_target_folder
     # The linker of the release build uses one core for a minute or two, so the other one is free.
-    start_beside rust_tests --workspace
+    start_beside rust_tests_and_types
     check_project
     supply_chain
     build vllm
-    check_types
+    check_stubs
     build_site
     find_browser
     find_prometheus
-    [[ $# -gt 0 ]] || compare_speed
     end_beside
+    leave_target_folder
     if [[ $# -gt 0 ]]; then
         run_pytest_beside_vllm "$@"
         return
     fi
-    leave_target_folder
     start_beside small_steps
+    compare_speed
     run_pytest_beside_vllm --ignore "$on_ray"
     wait_beside
+}
+
+# No type depends on the build.
+rust_tests_and_types() {
+    rust_tests --workspace
+    check_types
+    end_step
 }
 
 # The number of instructions does not depend on other load, and Ray mostly waits.
@@ -225,11 +234,14 @@ build() { # tools|vllm
 
 check_types() {
     step mypy
-    export MYPY_CACHE_DIR=$cache/mypy
-    "$tools/bin/mypy" --strict
+    MYPY_CACHE_DIR=$cache/mypy "$tools/bin/mypy" --strict
+}
+
+check_stubs() {
     step 'stubs of the compiled module'
-    MYPYPATH=python "$venv/bin/python" -m mypy.stubtest --mypy-config-file pyproject.toml \
-        --allowlist tests/stubtest_allowlist.txt kvoxide._core kvoxide._core_vllm
+    MYPY_CACHE_DIR=$cache/mypy-of-stubs MYPYPATH=python "$venv/bin/python" -m mypy.stubtest \
+        --mypy-config-file pyproject.toml --allowlist tests/stubtest_allowlist.txt \
+        kvoxide._core kvoxide._core_vllm
 }
 
 # Writes target/site. Anything that mkdocs warns of is an error. Nothing comes from the network.

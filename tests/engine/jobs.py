@@ -12,7 +12,7 @@ assert longest_request(scale=1) <= MAX_MODEL_LEN
 
 # The long run's are three times as long.
 PLAIN = Workload(seed=1, num_requests=60)
-WITH_RESETS = Workload(seed=2, num_requests=40, reset_every=15)
+WITH_RESETS = Workload(seed=2, num_requests=24, num_aborts=6, reset_every=10)
 AGAIN = (Workload(seed=1, num_requests=20, num_aborts=2),) * 2
 TINY_POOL = {"num_gpu_blocks_override": MAX_MODEL_LEN // BLOCK_SIZE + 8}
 CHUNKED = {"max_num_batched_tokens": 64}

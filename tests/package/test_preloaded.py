@@ -96,3 +96,8 @@ def test_a_signal_is_told(tmp_path: Path) -> None:
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == -signal.SIGTERM
+
+
+def test_the_collector_works_and_leaves_what_was_imported_alone() -> None:
+    code = "import gc; gc.unfreeze(); print(gc.isenabled(), gc.get_freeze_count() > 100_000)"
+    assert preloaded.run(["-c", code], ENVIRONMENT).stdout == "True True\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.testing import preloaded
-from tests.testing.paths import ROOT, TESTS
+from tests.testing.paths import TESTS
 from tests.testing.vllm_environments import SECOND_IF_LONG, environment_of, vendor_package
 from tests.testing.vllm_releases import INSTALLED, NEWEST, RELEASES
 
@@ -214,11 +214,8 @@ def test_doctor_without_vllm() -> None:
 
 
 def test_without_vllm_every_test_module_is_collected_or_skipped() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet"]
-    command += ["-p", "no:cacheprovider"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=without_vllm(), capture_output=True, text=True, check=False
-    )
+    command = ["-m", "pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider", str(TESTS)]
+    done = preloaded.run(command, without_vllm())
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
     assert "test_trace_hits" not in done.stdout.split("short test summary")[0]
 

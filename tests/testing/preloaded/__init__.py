@@ -7,7 +7,8 @@ has imported all these modules, but nothing of vLLM or kvoxide. :mod:`.client` a
 lists the imported modules.
 
 Apart from these modules, such a process equals a new one. Its environment, path, folder, arguments
-and files are the client's. It ends as Python ends, with its status, threads and exit functions. A
+and files are the client's. It ends as Python ends, with its status, threads and exit functions. The
+collector never looks at the objects of these modules: ``gc.unfreeze`` does nothing. A
 third-party module may read variables when it is imported. These are the same for all processes of a
 server; clients with different variables get different servers.
 

@@ -1,6 +1,7 @@
 """Becomes the requested program."""
 
 import atexit
+import gc
 import os
 import runpy
 import sys
@@ -24,6 +25,8 @@ def become(request: Request) -> NoReturn:
     """Run the program as ``python ARGUMENT...`` would, and end as Python ends. Do not destroy all
     modules: that takes longer than most of the programs."""
     status = 0
+    # vLLM's engines unfreeze all objects when they end, and the collector would look through them.
+    gc.unfreeze = lambda: None
     try:
         _run(request)
     except SystemExit as end:

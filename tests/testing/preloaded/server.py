@@ -26,12 +26,13 @@ _PATIENCE: Final = 0.5
 def main() -> None:
     """Serve until there is no client left. In a forked process, become the requested program."""
     address = Path(sys.argv[1])
+    gc.disable()  # it would look through all the modules again and again
     import_all()
     if threading.active_count() != 1:
         raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     # The collector would otherwise write to every page that the processes share.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     request = _serve(address)
     if request is not None:
         become(request)
