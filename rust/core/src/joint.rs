@@ -13,8 +13,10 @@ mod groups;
 mod loads;
 mod stores;
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 use answers::Answers;
 pub use groups::{search_of, window_tokens};
@@ -24,7 +26,7 @@ pub use stores::{StepStores, StoredStep, note_used};
 use crate::block::CacheKey;
 use crate::error::Result;
 use crate::group::Group;
-use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
+use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig, NoOpSteps};
 use crate::pool::RequestRetention;
 use crate::request::{RequestId, RequestView};
 use crate::retention::DefaultHits;
@@ -33,11 +35,18 @@ use crate::retention::DefaultHits;
 #[derive(Debug)]
 pub struct JointPool {
     manager: Manager,
-    /// The number of tokens of each request that have slots; `None` if the pool had no room.
-    ends: HashMap<RequestId, Option<usize>>,
-    /// The number of prompt tokens of each request.
-    prompts: HashMap<RequestId, usize>,
+    requests: HashMap<RequestId, Served, FixedState>,
     answers: Answers,
+    /// The steps that change nothing, if the groups have such steps.
+    no_op_steps: Option<NoOpSteps>,
+}
+
+/// A request as the pool has served it so far.
+#[derive(Clone, Copy, Debug)]
+struct Served {
+    /// The number of tokens that have slots; `None` if the pool had no room.
+    end: Option<usize>,
+    num_prompt_tokens: usize,
 }
 
 impl JointPool {
@@ -57,7 +66,8 @@ impl JointPool {
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
         }
         let answers = answers_of(&manager);
-        Ok(Self { manager, ends: HashMap::new(), prompts: HashMap::new(), answers })
+        let no_op_steps = no_op_steps_of(&manager);
+        Ok(Self { manager, requests: HashMap::default(), answers, no_op_steps })
     }
 
     /// Lets a pool follow a manager. CPU memory has `num_chunks` chunks.
@@ -114,8 +124,8 @@ impl JointPool {
         if !fits {
             self.release(view.id, None);
         }
-        self.ends.insert(view.id, fits.then_some(end));
-        self.prompts.insert(view.id, view.num_prompt_tokens);
+        let served = Served { end: fits.then_some(end), num_prompt_tokens: view.num_prompt_tokens };
+        self.requests.insert(view.id, served);
         self.manager.end_simulated_step()
     }
 
@@ -160,15 +170,20 @@ impl Follower for JointPool {
         end: usize,
         retention: Option<&Arc<RequestRetention>>,
     ) {
-        let is_served = match self.ends.get(&request.id).copied() {
+        let is_served = match self.requests.get_mut(&request.id).map(|served| &mut served.end) {
             Some(None) => return,
-            Some(Some(start)) if start >= end => return,
-            Some(Some(start)) => self.grow(request, start, end, retention),
+            Some(Some(start)) if *start >= end => return,
+            Some(Some(start)) if is_no_op(self.no_op_steps.as_ref(), *start, end) => {
+                *start = end;
+                return;
+            }
+            Some(&mut Some(start)) => self.grow(request, start, end, retention),
             None => self.admit(request, end, retention),
         };
         if is_served.is_err() {
             self.release(request.id, None);
-            self.ends.insert(request.id, None);
+            let num_prompt_tokens = request.num_prompt_tokens;
+            self.requests.insert(request.id, Served { end: None, num_prompt_tokens });
         }
     }
 
@@ -177,10 +192,11 @@ impl Follower for JointPool {
         request: RequestId,
         retention: Option<&Arc<RequestRetention>>,
     ) -> Option<usize> {
-        let num_prompt = self.prompts.remove(&request);
-        let end = self.ends.remove(&request).flatten()?;
+        let Served { end, num_prompt_tokens } = self.requests.remove(&request)?;
+        let end = end?;
         let is_preempted = retention.is_some_and(|it| it.is_preempted());
-        let num_prompt = num_prompt.filter(|&num_prompt| num_prompt < end && !is_preempted);
+        let has_answer = num_prompt_tokens < end && !is_preempted;
+        let num_prompt = has_answer.then_some(num_prompt_tokens);
         let num_hit = self.manager.admitted().hit_answer_tokens;
         let given_up = num_prompt.filter(|num_prompt| !self.answers.end(end - num_prompt, num_hit));
         match given_up {
@@ -208,12 +224,24 @@ impl Follower for JointPool {
     }
 
     fn reset(&mut self) {
-        for (request, _) in std::mem::take(&mut self.ends) {
+        for (request, _) in std::mem::take(&mut self.requests) {
             self.release(request, None);
         }
-        self.prompts.clear();
         self.manager.reset_prefix_cache();
     }
+}
+
+/// Returns the steps that change nothing. With draft tokens, blocks become cached at other places.
+fn no_op_steps_of(manager: &Manager) -> Option<NoOpSteps> {
+    let config = manager.config();
+    let num_ahead = config.num_hash_lookahead_tokens + config.num_prefill_lookahead;
+    let is_plain = !config.use_eagle && num_ahead == 0 && config.dcp_world_size == 1;
+    NoOpSteps::of(manager).filter(|_| is_plain)
+}
+
+/// Returns whether the step from `start` to `end` computed tokens changes nothing.
+fn is_no_op(steps: Option<&NoOpSteps>, start: usize, end: usize) -> bool {
+    steps.is_some_and(|steps| end <= steps.next_call(start))
 }
 
 /// Returns the counts of answers, if the manager counts their hits.

@@ -1,9 +1,10 @@
 //! The calls of `adaptive`: stores of blocks that the pool evicts soon.
 
-use std::collections::HashSet;
+use hashbrown::HashTable;
 
 use super::chunks::{ChunkId, Cursor};
 use super::event::HostEventKind;
+use super::key::hash_of;
 use super::request::HostRequest;
 use super::tier::HostTier;
 use crate::block::CacheKey;
@@ -36,9 +37,9 @@ impl HostTier {
         leaving: impl Iterator<Item = LeavingBlock>,
         order: impl Iterator<Item = CacheKey>,
     ) -> LeavingStores {
-        let mut absent = Vec::new();
+        let (mut absent, mut cursor) = (Vec::new(), Cursor::forwards());
         for block in leaving {
-            match self.chunks.find(&block.key) {
+            match self.chunks.find_next(&block.key, &mut cursor) {
                 Some(chunk) => self.policy.set_copy(chunk, false),
                 None => absent.push(block),
             }
@@ -71,27 +72,35 @@ impl HostTier {
         if n == 0 {
             return Vec::new();
         }
-        let wanted: HashSet<_> = absent.iter().map(|block| block.key).collect();
-        let (mut evicted, mut dropped) = (Vec::with_capacity(n), HashSet::new());
+        let hash_at = |&at: &usize| hash_of(&absent[at].key);
+        let mut wanted = HashTable::with_capacity(absent.len());
+        for at in 0..absent.len() {
+            wanted.insert_unique(hash_at(&at), at, hash_at);
+        }
+        let (mut evicted, mut num_dropped) = (Vec::with_capacity(n), 0);
+        let mut is_dropped = vec![false; absent.len()];
+        let mut cursor = Cursor::forwards();
         for key in order.take(n.saturating_mul(MOST_VISITED)) {
-            if evicted.len() + dropped.len() == n {
+            if evicted.len() + num_dropped == n {
                 break;
             }
-            if wanted.contains(&key) {
-                dropped.insert(key);
-            } else if self.free_chunk(&key) {
+            if let Some(&at) = wanted.find(hash_of(&key), |&at| absent[at].key == key) {
+                num_dropped += usize::from(!std::mem::replace(&mut is_dropped[at], true));
+            } else if self.free_chunk(&key, &mut cursor) {
                 evicted.push(key);
             }
         }
-        absent.retain(|block| !dropped.contains(&block.key));
-        let rest = n - evicted.len() - dropped.len();
+        let mut are_dropped = is_dropped.into_iter();
+        absent.retain(|_| !are_dropped.next().unwrap_or_default());
+        let rest = n - evicted.len() - num_dropped;
         evicted.extend(self.policy.evict(&mut self.chunks, rest));
         evicted
     }
 
     /// Frees the chunk of a key, if it can be evicted. Returns whether it could.
-    fn free_chunk(&mut self, key: &CacheKey) -> bool {
-        let chunk = self.chunks.find(key).filter(|&chunk| self.chunks.is_evictable(chunk));
+    fn free_chunk(&mut self, key: &CacheKey, cursor: &mut Cursor) -> bool {
+        let chunk =
+            self.chunks.find_next(key, cursor).filter(|&chunk| self.chunks.is_evictable(chunk));
         let Some(chunk) = chunk else { return false };
         self.policy.on_remove(chunk);
         self.chunks.remove(chunk);
@@ -101,7 +110,8 @@ impl HostTier {
     /// Frees the chunks of keys. Chunks that are stored or loaded now stay. Returns how many became
     /// free.
     pub fn give_up(&mut self, keys: impl Iterator<Item = CacheKey>) -> usize {
-        let given_up: Vec<_> = keys.filter(|key| self.free_chunk(key)).collect();
+        let mut cursor = Cursor::forwards();
+        let given_up: Vec<_> = keys.filter(|key| self.free_chunk(key, &mut cursor)).collect();
         self.record_event(HostEventKind::Removed, &given_up);
         given_up.len()
     }

@@ -1,10 +1,12 @@
 //! The cached blocks that are evicted next, and the keys that were evicted.
 
-use std::collections::HashSet;
+use foldhash::fast::FixedState;
 
 use super::block_pool::BlockPool;
 use super::blocks::Blocks;
 use crate::block::{BlockId, CacheKey};
+
+type Set<T> = hashbrown::HashSet<T, FixedState>;
 
 /// A free cached block that is evicted soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,8 @@ impl BlockPool {
     /// step runs. A block that was allocated before in this step has no contents yet.
     pub(crate) fn take_evicted(&mut self) -> Vec<LeavingBlock> {
         let taken = self.taken.as_mut().map(std::mem::take).unwrap_or_default();
-        let (mut blocks, mut keys) = (HashSet::new(), HashSet::new());
+        let mut blocks = Set::with_capacity_and_hasher(taken.len(), FixedState::default());
+        let mut keys = Set::with_capacity_and_hasher(taken.len(), FixedState::default());
         let first = taken.into_iter().filter(|&(block, _)| blocks.insert(block));
         let evicted = first.filter_map(|(_, before)| before);
         evicted.filter(|it| self.find(&it.key).is_none() && keys.insert(it.key)).collect()
