@@ -1,4 +1,4 @@
-//! Runs operations of the manager, or of a host tier, so that their instructions can be counted. The
+//! Runs operations of the manager, of a host tier, or of both, so that their instructions can be counted. The
 //! state before an operation is always the same:
 //!
 //! ```sh
@@ -10,6 +10,7 @@
 //! writes one file for each operation. Without arguments, `hot_paths` prints the names of all layouts
 //! and operations, one pair per line.
 
+mod both;
 mod host;
 
 use std::hint::black_box;
@@ -49,6 +50,9 @@ const LAYOUTS: [&str; 9] = [
     "full-sessions",
 ];
 
+/// The policies of CPU memory with which the calls of a manager and of a host tier are measured.
+const BOTH: [&str; 2] = ["lru", "adaptive"];
+
 const SESSIONS: &str = "-sessions";
 
 type Operation = fn(&mut World) -> Result<()>;
@@ -74,6 +78,9 @@ fn main() -> ExitCode {
             for (policy, _) in HostPolicy::OF_VLLM {
                 host::OPERATIONS.iter().for_each(|(name, _)| println!("host-{policy} {name}"));
             }
+            for policy in BOTH {
+                both::OPERATIONS.iter().for_each(|(name, _)| println!("both-{policy} {name}"));
+            }
             ExitCode::SUCCESS
         }
         [layout, operations @ ..] if !operations.is_empty() => {
@@ -88,6 +95,9 @@ fn run(layout: &str, operation: &str) -> std::result::Result<(), String> {
     let done = if let Some(policy) = layout.strip_prefix("host-").and_then(HostPolicy::named) {
         named(&host::OPERATIONS, operation)
             .map(|operation| prepared(|| host::Tier::new(policy), operation))
+    } else if let Some(policy) = layout.strip_prefix("both-").and_then(HostPolicy::named) {
+        named(&both::OPERATIONS, operation)
+            .map(|operation| prepared(|| both::Both::new(policy), operation))
     } else if let Some(config) = config(layout) {
         let has_sessions = layout.ends_with(SESSIONS);
         named(&OPERATIONS, operation)
