@@ -219,7 +219,7 @@ impl Both {
         if !self.decides_together() {
             return self.offer(seen, computed);
         }
-        let step = StoredStep { has_ended, stores_taken: true };
+        let step = StoredStep { has_tokens: true, has_ended, stores_taken: true };
         let Self { world, host, search, horizon } = self;
         let stores = StepStores::decide(&mut world.manager, host, horizon, search, step);
         for LeavingStores { stored, .. } in [stores.taken, stores.leaving] {
