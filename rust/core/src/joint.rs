@@ -26,7 +26,7 @@ pub use stores::{StepStores, StoredStep, note_used};
 use crate::block::CacheKey;
 use crate::error::Result;
 use crate::group::Group;
-use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig, NoOpSteps};
+use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
 use crate::pool::RequestRetention;
 use crate::request::{RequestId, RequestView};
 use crate::retention::DefaultHits;
@@ -37,8 +37,6 @@ pub struct JointPool {
     manager: Manager,
     requests: HashMap<RequestId, Served, FixedState>,
     answers: Answers,
-    /// The steps that change nothing, if the groups have such steps.
-    no_op_steps: Option<NoOpSteps>,
 }
 
 /// A request as the pool has served it so far.
@@ -66,8 +64,7 @@ impl JointPool {
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
         }
         let answers = answers_of(&manager);
-        let no_op_steps = no_op_steps_of(&manager);
-        Ok(Self { manager, requests: HashMap::default(), answers, no_op_steps })
+        Ok(Self { manager, requests: HashMap::default(), answers })
     }
 
     /// Lets a pool follow a manager. CPU memory has `num_chunks` chunks.
@@ -170,14 +167,10 @@ impl Follower for JointPool {
         end: usize,
         retention: Option<&Arc<RequestRetention>>,
     ) {
-        let is_served = match self.requests.get_mut(&request.id).map(|served| &mut served.end) {
+        let is_served = match self.requests.get(&request.id).map(|served| served.end) {
             Some(None) => return,
-            Some(Some(start)) if *start >= end => return,
-            Some(Some(start)) if is_no_op(self.no_op_steps.as_ref(), *start, end) => {
-                *start = end;
-                return;
-            }
-            Some(&mut Some(start)) => self.grow(request, start, end, retention),
+            Some(Some(start)) if start >= end => return,
+            Some(Some(start)) => self.grow(request, start, end, retention),
             None => self.admit(request, end, retention),
         };
         if is_served.is_err() {
@@ -229,19 +222,6 @@ impl Follower for JointPool {
         }
         self.manager.reset_prefix_cache();
     }
-}
-
-/// Returns the steps that change nothing. With draft tokens, blocks become cached at other places.
-fn no_op_steps_of(manager: &Manager) -> Option<NoOpSteps> {
-    let config = manager.config();
-    let num_ahead = config.num_hash_lookahead_tokens + config.num_prefill_lookahead;
-    let is_plain = !config.use_eagle && num_ahead == 0 && config.dcp_world_size == 1;
-    NoOpSteps::of(manager).filter(|_| is_plain)
-}
-
-/// Returns whether the step from `start` to `end` computed tokens changes nothing.
-fn is_no_op(steps: Option<&NoOpSteps>, start: usize, end: usize) -> bool {
-    steps.is_some_and(|steps| end <= steps.next_call(start))
 }
 
 /// Returns the counts of answers, if the manager counts their hits.

@@ -51,7 +51,7 @@ pub use group::{GroupSpec, Offload, Size, SlotDemand};
 pub use lookup::{DeepestHit, PrefixHit};
 pub use manager::{
     Admitted, AllocateArgs, BlockCounts, ByKind, Follower, GroupMemory, Manager, ManagerConfig,
-    NoOpSteps, ObservedAdmission, ObservedRequest, OutcomeReport, RetentionReport,
+    ObservedAdmission, ObservedRequest, OutcomeReport, RetentionReport,
 };
 pub use outcomes::{Outcome, PromptOutcomes};
 pub use pool::{

@@ -26,6 +26,7 @@ mod histogram_counts;
 pub mod host;
 pub mod id_width;
 pub mod losses;
+mod no_op_steps;
 pub mod outcomes;
 pub mod packed;
 mod radix_tree;

@@ -11,7 +11,6 @@ mod direct_writes;
 mod follower;
 mod look_up;
 mod memory;
-mod no_op_steps;
 mod outcomes;
 mod priorities;
 mod release;
@@ -31,7 +30,6 @@ pub use args::AllocateArgs;
 pub use config::ManagerConfig;
 pub use follower::Follower;
 pub use memory::GroupMemory;
-pub use no_op_steps::NoOpSteps;
 pub use outcomes::{ObservedAdmission, ObservedRequest, OutcomeReport};
 pub use report::{Admitted, BlockCounts, ByKind, RetentionReport};
 

@@ -4,14 +4,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kvoxide_core::{
-    AllocateArgs, BlockId, Manager, ManagerConfig, NoOpSteps, PrefixHit, RequestId,
-    RequestRetention, RequestView, RetentionReport, SlotDemand,
+    AllocateArgs, BlockId, Manager, ManagerConfig, PrefixHit, RequestId, RequestRetention,
+    RequestView, RetentionReport, SlotDemand,
 };
 
 use super::{Cache, Hit, Occupancy, Slots, UnlimitedCache};
 use crate::baselines::{Baseline, Callers};
 use crate::host::{HostConnector, HostMemory};
 use crate::losses::{Ledger, Losses, Shared};
+use crate::no_op_steps::NoOpSteps;
 use crate::trace::Trace;
 
 /// The block manager, and a ledger of its losses.

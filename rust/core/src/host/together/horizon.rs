@@ -6,8 +6,10 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Horizon {
     num_allocated: u64,
-    /// The number of blocks that the last step took. Steps with neither blocks nor tokens do not
-    /// count, because a server repeats them while it waits.
+    /// The number of blocks allocated up to the last step with tokens. A server repeats steps without
+    /// tokens while it waits, so they count together with the next one.
+    counted: u64,
+    /// The number of blocks that the last step with tokens took.
     taken: u64,
     /// The most blocks that two steps took, in parts of [`Self::PARTS`]; older steps count less.
     most: u64,
@@ -50,9 +52,9 @@ impl Horizon {
         num_allocated: u64,
         (has_tokens, has_ended): (bool, bool),
     ) -> Option<usize> {
-        let taken = num_allocated - self.num_allocated;
         self.num_allocated = num_allocated;
-        if has_tokens || taken > 0 {
+        if has_tokens {
+            let taken = num_allocated - std::mem::replace(&mut self.counted, num_allocated);
             let of_two = taken + std::mem::replace(&mut self.taken, taken);
             self.most = (of_two * Self::PARTS).max(self.most - self.most / Self::PARTS);
         }

@@ -86,9 +86,13 @@ impl<C: Cache> Follower<'_, C> {
                 request.generate(known, self.run.hash_sizes, &mut self.run.next_unique_token);
             }
         }
-        match start == position.start && start + wanted == position.end {
-            true => wanted,
-            false => chunk(&self.run.chunks, &request.view(), start, wanted),
+        if start == position.start && start + wanted == position.end {
+            return wanted;
+        }
+        // The end of an aborted prompt can be too near for a step that ends with a block.
+        match chunk(&self.run.chunks, &request.view(), start, wanted) {
+            0 if position.has_ended => wanted,
+            num_tokens => num_tokens,
         }
     }
 

@@ -1,8 +1,7 @@
 //! No-op steps: decode steps that start no block, fill no block and move no block out of a window.
-//! They change nothing in the manager, so a simulation need not call it.
+//! They change nothing in the manager, so the replay need not call it.
 
-use super::Manager;
-use crate::group::{GroupSpec, Size};
+use kvoxide_core::{GroupSpec, Manager, Size};
 
 /// The numbers of computed tokens at which a decode step is not a no-op, as residue classes.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +74,7 @@ fn at_window_starts(group: &GroupSpec) -> Option<Option<Residue>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manager::ManagerConfig;
+    use kvoxide_core::ManagerConfig;
 
     fn of(groups: &[GroupSpec]) -> Option<NoOpSteps> {
         let config = ManagerConfig::new(100, groups.to_vec(), 1 << 20);
