@@ -3,8 +3,8 @@
 #     decisions    CASES random cases for each random test of the core
 #     recorded     vLLM's answers that the tests keep as data, from vLLM again
 #     sameness     CALLS random calls: the adapter and each release, the standalone manager, and
-#                  both with adaptive retention, every invariant after every call; the host tier and
-#                  each release that has one
+#                  both with adaptive retention, every invariant after every call; the host tier,
+#                  alone and as the primary one of several, and each release that has one
 #     scheduler    STEPS steps of vLLM's own scheduler over both managers, of each release
 #     recordings   SERVERS random servers that are recorded, and their replays, of each release
 #     connector    STEPS steps of vLLM's scheduler with its offloading connector, of each release
@@ -77,7 +77,11 @@ same_as() { # SIDE-RELEASE
 }
 
 host_same_as() { # RELEASE
-    with_release "$1" tests.proof.sameness --against host --calls "$CALLS" --seed "$SEED" --keep-going
+    local against
+    for against in host tiering; do
+        with_release "$1" tests.proof.sameness --against "$against" --calls "$CALLS" --seed "$SEED" \
+            --keep-going
+    done
 }
 
 long_scheduler() {

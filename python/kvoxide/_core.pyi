@@ -953,6 +953,15 @@ class HostTier:
         """
     def complete_load(self, keys: Iterable[bytes]) -> None:
         """End a load. Raises :class:`RequestError` for a key that is not being loaded."""
+    def prepare_read(self, keys: Iterable[bytes]) -> NDArray[np.int32]:
+        """Return the chunks of ``keys`` for a copy to another tier, which is no request's use of
+        them. They stay until :meth:`complete_read`.
+
+        Raises :class:`RequestError` for a key that cannot be loaded.
+        """
+    def complete_read(self, keys: Iterable[bytes]) -> None:
+        """End a read. :attr:`num_transferred_chunks` does not count it. Raises
+        :class:`RequestError` for a key that is not being loaded or read."""
     def prepare_store(
         self,
         request: HostRequest,

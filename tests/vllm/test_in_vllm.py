@@ -26,6 +26,7 @@ BY_RELEASE = [
     "inside_events.py",
     "inside_hashing.py",
     "inside_host.py",
+    "inside_host_tiering.py",
     "inside_outcomes.py",
     "inside_standstill.py",
     "inside_standstill_others.py",

@@ -56,6 +56,8 @@ fn step(input: &mut Unstructured<'_>) -> Result<Step> {
         7 => Step::Refused { request, first, len, group },
         // Most traffic is without resets.
         _ if call > 0xf0 => Step::Reset,
+        _ if call > 0xc0 => Step::CompleteRead { at: usize::arbitrary(input)? },
+        _ if call > 0x90 => Step::Read { request, first, len, group },
         _ => Step::Touch { prompt: u64::from(group), first, len },
     })
 }

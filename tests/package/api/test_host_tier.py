@@ -87,6 +87,24 @@ def test_stores_loads_and_chunks_without_a_load_are_counted() -> None:
     assert tier.num_transferred_chunks == (5, 1, 3)
 
 
+def test_a_read_keeps_chunks_and_is_neither_a_use_nor_counted() -> None:
+    tier = HostTier(2, "arc")
+    store(tier, [1, 2])
+    assert list(tier.prepare_read(keys([1]))) == [0]
+    assert evicted_by(tier, [3]) == [2]
+    with pytest.raises(RequestError, match="has no ready chunk"):
+        tier.prepare_read(keys([1, 3]))
+    tier.complete_read(keys([1]))
+    with pytest.raises(RequestError, match="has no load to complete"):
+        tier.complete_read(keys([1]))
+    assert tier.num_transferred_chunks == (2, 0, 1)
+    tier.complete_store(keys([3]))
+    lists = tier.get_arc_lists()
+    assert lists is not None
+    assert lists[1] == []
+    assert evicted_by(tier, [4]) == [1]
+
+
 def test_a_store_without_room_changes_no_chunk() -> None:
     tier, request = HostTier(2), HostRequest()
     store(tier, [1, 2])

@@ -65,6 +65,8 @@ class Position:
 CALLS: dict[str, Callable[[World, Then], Any]] = {
     "load": lambda w, then: w.tier.prepare_load(w.request, faulty([0, 1, 2], then)),
     "end a load": lambda w, then: w.tier.complete_load(faulty([0, 1, 1], then)),
+    "read": lambda w, then: w.tier.prepare_read(faulty([0, 1, 2], then)),
+    "end a read": lambda w, then: w.tier.complete_read(faulty([0, 1, 1], then)),
     "store": lambda w, then: w.tier.prepare_store(w.request, faulty([0, 6, 7], then)),
     "store with positions": lambda w, then: w.tier.prepare_store(
         w.request, keys([6]), {key(6): Position(then)}
@@ -176,7 +178,8 @@ READS: dict[str, Callable[[World], Any]] = {
     "transferred": lambda w: w.tier.num_transferred_chunks,
 }
 CHANGES: dict[str, Callable[[World, Then], Any]] = CALLS | {
-    "end a load": lambda w, _: w.tier.complete_load(keys([0, 1]))
+    "end a load": lambda w, _: w.tier.complete_load(keys([0, 1])),
+    "end a read": lambda w, _: w.tier.complete_read(keys([0, 1])),
 }
 
 

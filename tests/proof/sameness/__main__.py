@@ -26,6 +26,7 @@ from .sides import AdaptiveAdapterDriver, AdaptiveKvoxideDriver, KvoxideDriver
 
 _ADAPTIVE = "adaptive"
 _HOST = "host"
+_TIERING = "tiering"
 
 
 def main() -> int:
@@ -35,6 +36,10 @@ def main() -> int:
         from . import host
 
         return host.main(arguments)
+    if arguments.against == _TIERING:
+        from . import tiering
+
+        return tiering.main(arguments)
     sides = _sides(arguments.against)
     if arguments.replay:
         return max(_replay(path, sides) for path in arguments.replay)
@@ -69,9 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--against",
         default="kvoxide",
-        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE, _HOST),
+        choices=("kvoxide", "adapter", "vllm", _ADAPTIVE, _HOST, _TIERING),
         help="what vLLM is compared with: kvoxide, its adapter for vLLM, or vLLM itself; adaptive "
-        "compares kvoxide and its adapter, both with adaptive retention, host the host tiers",
+        "compares kvoxide and its adapter, both with adaptive retention, host the host tiers, "
+        "tiering vLLM's tiers over each as the primary one",
     )
     return parser
 

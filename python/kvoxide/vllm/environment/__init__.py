@@ -45,6 +45,7 @@ from kvoxide.vllm.environment.reasons import (
     connector_reasons,
     environment_reasons,
     host_reasons,
+    primary_tier_reasons,
     shadow_reasons,
     takeover_reasons,
 )
@@ -53,6 +54,7 @@ from kvoxide.vllm.environment.recognition import (
     recognise,
     recognise_connector,
     recognise_host,
+    recognise_primary_tier,
 )
 from kvoxide.vllm.environment.releases import Release
 from kvoxide.vllm.environment.settings import Mode, Settings, SettingsError
@@ -95,9 +97,11 @@ __all__ = [
     "logger",
     "native_kinds",
     "observed_engine",
+    "primary_tier_reasons",
     "recognise",
     "recognise_connector",
     "recognise_host",
+    "recognise_primary_tier",
     "releases",
     "settings",
     "shadow_reasons",

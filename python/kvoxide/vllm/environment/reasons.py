@@ -10,12 +10,17 @@ from kvoxide.vllm.environment.recognition import (
     recognise,
     recognise_connector,
     recognise_host,
+    recognise_primary_tier,
 )
 from kvoxide.vllm.environment.releases import RELEASES, Release, installed_version
 from kvoxide.vllm.environment.runtime_patches import replacements
 from kvoxide.vllm.environment.settings import SettingsError
 from kvoxide.vllm.environment.sources import UnreadableSourcesError
-from kvoxide.vllm.environment.tracked_code import CONNECTOR_CODE, HOST_CODE
+from kvoxide.vllm.environment.tracked_code import (
+    CONNECTOR_CODE,
+    HOST_CODE,
+    PRIMARY_TIER_CODE,
+)
 
 
 def takeover_reasons() -> list[str]:
@@ -31,6 +36,12 @@ def host_reasons() -> list[str]:
     """Returns why no host tier that is made now can be kvoxide's; empty if one can. No certificate
     covers it."""
     return shadow_reasons() or _reasons(recognise_host(), HOST_CODE)
+
+
+def primary_tier_reasons() -> list[str]:
+    """Returns why no primary tier that is made now can be kvoxide's; empty if one can. No
+    certificate covers it."""
+    return shadow_reasons() or _reasons(recognise_primary_tier(), PRIMARY_TIER_CODE)
 
 
 def connector_reasons() -> list[str]:

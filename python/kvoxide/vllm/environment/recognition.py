@@ -25,6 +25,7 @@ from kvoxide.vllm.environment.tracked_code import (
     CONNECTOR_CODE,
     HOST_CODE,
     MANAGER_CODE,
+    PRIMARY_TIER_CODE,
     SCHEDULERS,
 )
 
@@ -57,6 +58,11 @@ def recognise_host() -> Recognition:
     return installed_code(HOST_CODE).recognition
 
 
+def recognise_primary_tier() -> Recognition:
+    """Returns which release's primary tier the installed vLLM has."""
+    return installed_code(PRIMARY_TIER_CODE).recognition
+
+
 def recognise_connector() -> Recognition:
     """Returns which release's offloading connector the installed vLLM has."""
     return installed_code(CONNECTOR_CODE).recognition
@@ -69,7 +75,7 @@ def installed_code(paths: Iterable[str] = MANAGER_CODE) -> "InstalledCode":
     return _code_at(tuple((path, origin_of(path, folder)) for path in paths))
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=4)
 def _code_at(origins: tuple[tuple[str, str], ...]) -> "InstalledCode":
     return InstalledCode(dict(origins))
 

@@ -183,6 +183,11 @@ HOST_CODE: Final = {
 }
 """The same for the host tier."""
 
+PRIMARY_TIER_CODE: Final = HOST_CODE | {
+    "v1/kv_offload/tiering/manager.py": TrackedNames(names=("CPUPrimaryTierOffloadingManager",)),
+}
+"""The same for the host tier as the primary one of several tiers."""
+
 _CONNECTOR: Final = "distributed/kv_transfer/kv_connector/v1/offloading"
 
 CONNECTOR_CODE: Final = {
@@ -197,7 +202,7 @@ CONNECTOR_CODE: Final = {
 }
 """The same for the scheduler's side of the offloading connector."""
 
-ALL_CODE: Final = MANAGER_CODE | HOST_CODE | CONNECTOR_CODE
+ALL_CODE: Final = MANAGER_CODE | PRIMARY_TIER_CODE | CONNECTOR_CODE
 
 SCHEDULERS: Final = (
     "v1/core/sched/async_scheduler.py",

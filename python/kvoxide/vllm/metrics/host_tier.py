@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kvoxide.vllm.metrics.report import Values
 
-NATIVE_MODULE: Final = "kvoxide.vllm.offload.manager"
+NATIVE_MODULES: Final = ("kvoxide.vllm.offload.manager", "kvoxide.vllm.offload.primary")
 
 # Numbers that vLLM's manager and kvoxide's have under the same names.
 _NUM_CHUNKS: Final = "_num_chunks"
@@ -44,7 +44,7 @@ def has_failed(connector: Any) -> bool:
 
 def is_native(manager: Any) -> bool:
     """Return whether a manager of a CPU offload cache is kvoxide's."""
-    return type(manager).__module__ == NATIVE_MODULE
+    return type(manager).__module__ in NATIVE_MODULES
 
 
 def _has_failed(manager: Any) -> bool:
@@ -53,10 +53,11 @@ def _has_failed(manager: Any) -> bool:
 
 def _managers(connector: Any) -> Iterator[tuple[Any, int]]:
     """Yield the managers of a connector and of the connectors that it combines, each with the bytes
-    that it may use."""
+    that it may use. Of several tiers, yield the manager of CPU memory."""
     for part in getattr(connector, "_connectors", ()):
         yield from _managers(part)
     manager = getattr(getattr(connector, "connector_scheduler", None), "manager", None)
+    manager = getattr(manager, "primary_tier", manager)
     if hasattr(type(manager), "_get_num_free_chunks"):
         yield manager, _num_bytes(connector)
 

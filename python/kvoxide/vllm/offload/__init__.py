@@ -8,6 +8,7 @@ In the order of its layers: each module imports only those below it.
 - ``leaving``: its jobs where GPU and CPU memory decide together.
 - ``jobs``: its orders to the workers.
 - ``planner``: the look-ups, loads and stores of a request.
+- ``primary``: vLLM's ``CPUPrimaryTierOffloadingManager``, which other tiers read and write.
 - ``manager``: vLLM's ``CPUOffloadingManager``, without state of its own.
 - ``attributes``: vLLM's attributes whose values are in Rust, for code that reads them.
 - ``switch``: switches to vLLM's own manager if other code changes these attributes.
@@ -43,6 +44,7 @@ __all__ = [
     "connector_class",
     "decide_together",
     "native_class",
+    "primary_class",
     "reasons_against",
 ]
 
@@ -55,6 +57,13 @@ def native_class() -> type:
     from kvoxide.vllm.offload.manager import CPUOffloadingManager
 
     return CPUOffloadingManager
+
+
+def primary_class() -> type:
+    """Return the class that replaces vLLM's ``CPUPrimaryTierOffloadingManager``."""
+    from kvoxide.vllm.offload.primary import CPUPrimaryTierOffloadingManager
+
+    return CPUPrimaryTierOffloadingManager
 
 
 def connector_class() -> type:

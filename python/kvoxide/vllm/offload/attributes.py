@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Mutable
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
@@ -22,6 +22,8 @@ class ViewedState(StockManager):  # type: ignore[misc]
     """The attributes of vLLM's manager whose values are in the tier."""
 
     tier: HostTier
+    stock: ClassVar[type] = StockManager
+    """The class of vLLM's whose arguments it takes."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         """Nothing was counted yet by the manager that vLLM makes with these arguments."""
@@ -109,12 +111,33 @@ _Changes: Any = type(
 )
 
 
+class ShownChunk(ChunkStatus):  # type: ignore[misc]
+    """A chunk's status. With a ``view``, its references are read anew at each access, until the
+    policy is vLLM's."""
+
+    view: Any = None
+    shown_references: Any = ChunkStatus.ref_cnt
+
+    @property
+    def ref_cnt(self) -> int:
+        """The loads of the chunk; -1 while it is stored."""
+        if isinstance(self.view, _PolicyView):
+            self.view._chunks()
+        return int(self.shown_references)
+
+    @ref_cnt.setter
+    def ref_cnt(self, references: int) -> None:
+        if isinstance(self.view, _PolicyView):
+            self.view._manager.switch_to_vllm("the ref_cnt of a chunk is set")
+        self.shown_references = references
+
+
 class _PolicyView(_Changes):  # type: ignore[misc]
     """The attributes of one of vLLM's policies, computed at each access. If a caller changes one,
     vLLM's own manager and policy replace this one."""
 
     _manager: Any
-    _shown: dict[bytes, ChunkStatus]
+    _shown: dict[bytes, ShownChunk]
     cache_capacity: int
 
     def __init__(self, manager: ViewedState) -> None:
@@ -131,24 +154,27 @@ class _PolicyView(_Changes):  # type: ignore[misc]
         return getattr(self, name)
 
     def get(self, key: bytes) -> ChunkStatus | None:
-        """The chunk of ``key``."""
-        return self._chunks().get(key)
+        """The chunk of ``key``, which shows its loads also later."""
+        chunk = self._chunks().get(key)
+        if chunk is not None:
+            chunk.view = self
+        return chunk
 
-    def _chunks(self) -> dict[bytes, ChunkStatus]:
+    def _chunks(self) -> dict[bytes, ShownChunk]:
         shown = _chunks_of(self._manager.tier, self._shown)
         self.__dict__["_shown"] = shown
         return shown
 
 
-def _chunks_of(tier: Any, shown: dict[bytes, ChunkStatus]) -> dict[bytes, ChunkStatus]:
+def _chunks_of(tier: Any, shown: dict[bytes, ShownChunk]) -> dict[bytes, ShownChunk]:
     """Return vLLM's objects for the chunks of all keys. A chunk in ``shown`` keeps its object."""
     chunks = {}
     for key, (chunk_id, num_loads) in tier.get_chunks().items():
         chunk = shown.get(key)
         if chunk is None or chunk.chunk_id != chunk_id:
-            chunk = ChunkStatus(chunk_id)
+            chunk = ShownChunk(chunk_id)
         # vLLM counts a store as -1 references.
-        chunk.ref_cnt = -1 if num_loads is None else num_loads
+        chunk.shown_references = -1 if num_loads is None else num_loads
         chunks[key] = chunk
     return chunks
 

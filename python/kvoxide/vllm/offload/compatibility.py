@@ -8,15 +8,29 @@ MAX_CHUNKS: Final = 2**31
 _POLICIES: Final = {"lru": "LRUCachePolicy", "arc": "ARCCachePolicy"}
 
 
-def bound_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of vLLM's class by name, with its defaults. Raises ``TypeError`` for arguments
-    that it does not take."""
-    from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
-
-    bound = inspect.signature(StockManager.__init__).bind(None, *args, **kwargs)
+def bound_arguments(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of vLLM's class ``stock`` by name, with its defaults. Those that only
+    its bases take have theirs. Raises ``TypeError`` for arguments that it does not take."""
+    bound = inspect.signature(stock.__init__).bind(None, *args, **kwargs)  # type: ignore[misc]
     bound.apply_defaults()
     _, *arguments = bound.arguments.items()
-    return dict(arguments)
+    return _defaults_of_bases(stock) | dict(arguments)
+
+
+def own_arguments(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those arguments that the constructor of ``cls`` takes."""
+    names = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+def _defaults_of_bases(stock: type) -> dict[str, Any]:
+    parameters = [
+        parameter
+        for base in reversed(stock.__mro__[1:-1])
+        for parameter in inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
+    ]
+    empty = inspect.Parameter.empty
+    return {one.name: one.default for one in parameters if one.default is not empty}
 
 
 def reasons_against(arguments: Mapping[str, Any]) -> list[str]:

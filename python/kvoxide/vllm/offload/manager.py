@@ -1,7 +1,7 @@
 """vLLM's ``CPUOffloadingManager`` over :class:`kvoxide.HostTier`."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import (
@@ -20,7 +20,7 @@ from kvoxide.vllm.environment import recognise_host, settings
 from kvoxide.vllm.offload.attributes import ChunkKeySet, ViewedState, in_rust
 from kvoxide.vllm.offload.compatibility import bound_arguments
 from kvoxide.vllm.offload.safe_tier import SafeTier
-from kvoxide.vllm.offload.switch import switch_to_vllm
+from kvoxide.vllm.offload.switch import SwitchedManager, switch_to_vllm
 
 ANSWERS: Final = {
     "miss": LookupResult.MISS,
@@ -42,9 +42,12 @@ class CPUOffloadingManager(ViewedState):
     ``AssertionError`` here too, and changes nothing.
     """
 
+    switched: ClassVar[type] = SwitchedManager
+    """The class that it becomes if other code changes it."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take vLLM's arguments."""
-        arguments = bound_arguments(args, kwargs)
+        arguments = bound_arguments(self.stock, args, kwargs)
         ViewedState.__init__(self, arguments)
         release = recognise_host().release
         info = arguments.get("info")

@@ -17,6 +17,7 @@ _ANSWERS: Final = {
     "set_loading": None,
     "touch": None,
     "complete_load": None,
+    "complete_read": None,
     "prepare_store": None,
     "complete_store": None,
     "finish_request": None,
@@ -31,7 +32,7 @@ class SafeTier:
     """Calls a :class:`kvoxide.HostTier` until its first fault, and answers like an empty tier from
     then on.
 
-    The fault is logged. Only a load, for which no chunks exist then, still raises it.
+    The fault is logged. Only loads and reads, for which no chunks exist then, still raise it.
     """
 
     def __init__(self, tier: HostTier) -> None:

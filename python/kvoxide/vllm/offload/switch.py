@@ -9,11 +9,11 @@ from vllm.v1.kv_offload.base import get_offload_group_idx
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager as StockManager
 from vllm.v1.kv_offload.cpu.policies import lru
 from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
-from vllm.v1.kv_offload.cpu.policies.base import ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostRequest
 from kvoxide.vllm.environment import count_fallback, log_switched, recognise_host, settings
+from kvoxide.vllm.offload.compatibility import own_arguments
 
 # Attributes of both managers that are read and set alike.
 _COPIED: Final = (
@@ -74,17 +74,18 @@ def switch_to_vllm(manager: Any, policy: Any, why: str) -> None:
         lists = {name: OrderedDict(getattr(policy, name)) for name in ("t1", "t2", "b1", "b2")}
         lists["target_t1_size"] = policy.target_t1_size
         _replace_instance(policy, ARCCachePolicy, lists, capacity)
-    _replace_instance(manager, SwitchedManager, state, **arguments)
+    switched = manager.switched
+    _replace_instance(manager, switched, state, **own_arguments(switched, arguments))
     count_fallback("poked")
     log_switched("the CPU offload cache", why, settings.HOST_VARIABLE)
 
 
 def _lru_state(
-    chunks: Mapping[bytes, ChunkStatus], ranks: dict[bytes, tuple[int, int]], last_rank: int
+    chunks: Mapping[bytes, Any], ranks: dict[bytes, tuple[int, int]], last_rank: int
 ) -> dict[str, Any]:
     are_shared = recognise_host().release.ranks_running_requests
     own_ranks = ranks if are_shared else {key: rank for key, (rank, _) in ranks.items()}
-    evictable = {key for key, chunk in chunks.items() if chunk.ref_cnt == 0}
+    evictable = {key for key, chunk in chunks.items() if chunk.shown_references == 0}
     return {
         "chunks": dict(chunks),
         "_ranks": own_ranks,

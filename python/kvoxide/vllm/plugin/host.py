@@ -27,6 +27,7 @@ from kvoxide.vllm.environment import (
     kind_of,
     log_active,
     log_not_active,
+    primary_tier_reasons,
     settings,
 )
 from kvoxide.vllm.plugin.decision import FallBack, constructed, constructing_object
@@ -128,13 +129,28 @@ def _extra_config(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str,
 def _construct_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
     from kvoxide.vllm import offload
 
+    return _construct_over_tier(offload.native_class(), args, kwargs)
+
+
+def _construct_primary_tier(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, str]:
+    from kvoxide.vllm import offload
+
+    made, details = _construct_over_tier(offload.primary_class(), args, kwargs)
+    return made, f"{details}; it is the primary tier of TieringOffloadingManager"
+
+
+def _construct_over_tier(
+    native: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, str]:
+    from kvoxide.vllm import offload
+
     try:
-        arguments = offload.bound_arguments(args, kwargs)
+        arguments = offload.bound_arguments(native.stock, args, kwargs)
     except TypeError:
         raise FallBack from None  # these are not vLLM's arguments; its own constructor says so
     if reasons := offload.reasons_against(arguments):
         raise FallBack([Reason(reason, "unsupported_connector") for reason in reasons])
-    return constructed(offload.native_class(), args, kwargs), _describe_tier(arguments)
+    return constructed(native, args, kwargs), _describe_tier(arguments)
 
 
 def _describe_tier(arguments: Mapping[str, Any]) -> str:
@@ -182,6 +198,14 @@ REPLACED_CLASSES: Final = (
         stock="vLLM's own manager",
         reasons=host_reasons,
         construct=_construct_tier,
+    ),
+    ReplacedClass(
+        module="vllm.v1.kv_offload.tiering.manager",
+        name="CPUPrimaryTierOffloadingManager",
+        part="the CPU offload cache",
+        stock="vLLM's own manager",
+        reasons=primary_tier_reasons,
+        construct=_construct_primary_tier,
     ),
     ReplacedClass(
         module="vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler",

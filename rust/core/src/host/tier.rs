@@ -119,19 +119,9 @@ impl HostTier {
         keys: impl Iterator<Item = PositionedKey> + Clone,
     ) -> Result<Vec<ChunkId>> {
         self.claim_for_this_tier(request);
-        let (chunks, missing) = self.change_each(keys.clone().map(|(key, _)| key), |all, chunk| {
-            let is_ready = all.is_ready(chunk);
-            is_ready.then(|| all.acquire(chunk));
-            is_ready
-        });
-        let checked = match missing {
-            None => check_not_ended(request, keys.clone().map(|(key, _)| key)),
-            Some(key) => Err(Error::Request(format!(
-                "{key:?} has no ready chunk; load only keys that are hits"
-            ))),
-        };
-        if let Err(error) = checked {
-            chunks.into_iter().for_each(|chunk| _ = self.chunks.release(chunk));
+        let chunks = self.prepare_read(keys.clone().map(|(key, _)| key))?;
+        if let Err(error) = check_not_ended(request, keys.clone().map(|(key, _)| key)) {
+            self.release_all(chunks);
             return Err(error);
         }
         request.reserve(chunks.len());
@@ -146,18 +136,53 @@ impl HostTier {
         Ok(chunks)
     }
 
+    /// Adds a load to the chunks of keys for a read that is no request's use of them. Returns the
+    /// chunks, or an error if a key has no ready chunk.
+    pub fn prepare_read(&mut self, keys: impl Iterator<Item = CacheKey>) -> Result<Vec<ChunkId>> {
+        let (chunks, missing) = self.change_each(keys, |all, chunk| {
+            let is_ready = all.is_ready(chunk);
+            is_ready.then(|| all.acquire(chunk));
+            is_ready
+        });
+        let Some(key) = missing else { return Ok(chunks) };
+        self.release_all(chunks);
+        let reason = format!("{key:?} has no ready chunk; load only keys that are hits");
+        Err(Error::Request(reason))
+    }
+
+    /// Takes back loads that were just added.
+    fn release_all(&mut self, chunks: Vec<ChunkId>) {
+        chunks.into_iter().for_each(|chunk| _ = self.chunks.release(chunk));
+    }
+
     /// Removes a load from the chunks of keys. An error if a chunk has fewer loads.
     pub fn complete_load(&mut self, keys: impl Iterator<Item = CacheKey>) -> Result<()> {
-        let (chunks, missing) = self.change_each(keys, Chunks::end_load);
+        let num_loads = self.release_each(keys, Chunks::end_load)?;
+        self.chunks.count_loads(num_loads);
+        Ok(())
+    }
+
+    /// Does what [`Self::complete_load`] does, for reads, which [`Self::transfers`] does not count.
+    pub fn complete_read(&mut self, keys: impl Iterator<Item = CacheKey>) -> Result<()> {
+        let release = |all: &mut Chunks, chunk| all.release(chunk).is_some();
+        self.release_each(keys, release).map(drop)
+    }
+
+    /// Ends a load of each key with `end`. Returns how many loads ended.
+    fn release_each(
+        &mut self,
+        keys: impl Iterator<Item = CacheKey>,
+        end: impl Fn(&mut Chunks, ChunkId) -> bool,
+    ) -> Result<usize> {
+        let (chunks, missing) = self.change_each(keys, end);
         if let Some(key) = missing {
             chunks.into_iter().for_each(|chunk| self.chunks.acquire(chunk));
             return Err(Error::Request(format!(
                 "{key:?} has no load to complete; complete each load once"
             )));
         }
-        self.chunks.count_loads(chunks.len());
         self.policy.on_released(&self.chunks, &chunks);
-        Ok(())
+        Ok(chunks.len())
     }
 
     /// Changes the chunks of keys until a key has none, or one that `change` refuses. Returns the

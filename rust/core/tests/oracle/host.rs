@@ -21,6 +21,10 @@ fn step() -> impl Strategy<Value = Step> {
             |(request, first, len, group)| Step::Load { request, first, len, group }
         ),
         4 => any::<usize>().prop_map(|at| Step::CompleteLoad { at }),
+        2 => (0..NUM_REQUESTS, first.clone(), len.clone(), 0..3u16).prop_map(
+            |(request, first, len, group)| Step::Read { request, first, len, group }
+        ),
+        2 => any::<usize>().prop_map(|at| Step::CompleteRead { at }),
         1 => (0..4u64, first, len).prop_map(|(prompt, first, len)| Step::Touch { prompt, first, len }),
         8 => (0..NUM_REQUESTS, 0..3usize, 1..12usize, 0..3u16, (1..4usize, 1..5usize)).prop_map(
             |(request, first, len, group, windows)| {

@@ -179,12 +179,28 @@ impl PyHostTier {
         })
     }
 
+    fn prepare_read<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<i32>>> {
+        let py = keys.py();
+        self.cell.change(py, "prepare_read", |state| {
+            let keys = Keys::read(keys, None, &mut { state.hash_lengths })?;
+            Ok(chunk_array(py, state.core.prepare_read(keys.keys()).into_py(py)?))
+        })
+    }
+
     fn complete_load(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = keys.py();
         self.cell.change(py, "complete_load", |state| {
             state.check_vllm_call(py, "complete_load")?;
             let keys = Keys::read(keys, None, &mut { state.hash_lengths })?;
             state.core.complete_load(keys.keys()).into_py(py)
+        })
+    }
+
+    fn complete_read(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = keys.py();
+        self.cell.change(py, "complete_read", |state| {
+            let keys = Keys::read(keys, None, &mut { state.hash_lengths })?;
+            state.core.complete_read(keys.keys()).into_py(py)
         })
     }
 

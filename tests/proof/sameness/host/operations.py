@@ -157,7 +157,7 @@ class HandOver(Operation):
     """Sets an attribute of the policy, so that the manager is vLLM's from then on."""
 
     def run(self, side: Side, given: Any) -> Answer:
-        side.manager._policy.anything = None
+        side.primary._policy.anything = None
 
 
 @dataclass(frozen=True)
@@ -179,15 +179,14 @@ class TakeEvents(Operation):
 @dataclass(frozen=True)
 class GetStats(Operation):
     def run(self, side: Side, given: Any) -> Answer:
-        return vars(side.manager.get_stats())
-
-
-_CLASSES = {cls.__name__: cls for cls in Operation.__subclasses__()}
+        stats = side.manager.get_stats()
+        return stats if stats is None else vars(stats)
 
 
 def operation_from_json(document: dict[str, Any]) -> Operation:
     """Return the operation of a JSON object. Raises KeyError and TypeError for anything else."""
-    cls = _CLASSES[document["operation"]]
+    classes = {cls.__name__: cls for cls in Operation.__subclasses__()}
+    cls = classes[document["operation"]]
     values = {field.name: _tuples(document[field.name]) for field in fields(cls)}
     return cls(**values)
 

@@ -6,7 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from kvoxide.vllm.environment.releases import installed_version
 
 from .operations import Operation, operation_from_json
 from .scenario import Scenario, random_scenario
+from .sides import KvoxideSide, Side, VllmSide
 from .traffic import Traffic
 from .world import BothRaisedError, Difference, World
 
@@ -25,11 +26,31 @@ EVICTED = "evicted"
 
 
 @dataclasses.dataclass(frozen=True)
+class Game:
+    """Has the parts of a comparison: its name, scenarios, both sides of one, and the traffic."""
+
+    name: str
+    scenario: Callable[..., Any]
+    random_scenario: Callable[[int], Any]
+    sides: tuple[Callable[[Any], Side], Callable[[Any], Side]]
+    traffic: Callable[[Any, int], Traffic]
+
+    def world(self, scenario: Scenario, calls_per_check: int | None = None) -> World:
+        """Return a new world of a scenario."""
+        reference, other = self.sides
+        return World(scenario, (reference(scenario), other(scenario)), calls_per_check)
+
+
+HOST = Game("its host tier", Scenario, random_scenario, (VllmSide, KvoxideSide), Traffic)
+
+
+@dataclasses.dataclass(frozen=True)
 class Recording:
     """Everything that is needed to reproduce a difference."""
 
     scenario: Scenario
     operations: tuple[Operation, ...]
+    game: Game = HOST
 
     def to_json(self, difference: Difference) -> str:
         lines = ",\n  ".join(json.dumps(operation.to_json()) for operation in self.operations)
@@ -42,10 +63,10 @@ class Recording:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> "Recording":
+    def from_json(cls, text: str, game: Game = HOST) -> "Recording":
         document = json.loads(text)
         operations = tuple(map(operation_from_json, document["operations"]))
-        return cls(Scenario(**document["scenario"]), operations)
+        return cls(game.scenario(**document["scenario"]), operations, game)
 
 
 class DifferenceFound(Exception):
@@ -57,12 +78,14 @@ class DifferenceFound(Exception):
         return self.recording.to_json(self.difference)
 
 
-def play_random(scenario: Scenario, num_calls: int = CALLS_PER_SCENARIO) -> Counter[str]:
+def play_random(
+    scenario: Scenario, num_calls: int = CALLS_PER_SCENARIO, game: Game = HOST
+) -> Counter[str]:
     """Play a random scenario, and return which calls it made. Raises :class:`DifferenceFound`."""
     seen: Counter[str] = Counter()
     beginning = 0
     while sum(seen[name] for name in seen if name[0].isupper()) < num_calls:
-        world, traffic = World(scenario), Traffic(scenario, beginning)
+        world, traffic = game.world(scenario), game.traffic(scenario, beginning)
         played: list[Operation] = []
         try:
             while world.num_calls < num_calls:
@@ -75,7 +98,8 @@ def play_random(scenario: Scenario, num_calls: int = CALLS_PER_SCENARIO) -> Coun
         except BothRaisedError:
             seen[ENDED] += 1
         except Difference as difference:
-            raise DifferenceFound(Recording(scenario, tuple(played)), difference) from None
+            recording = Recording(scenario, tuple(played), game)
+            raise DifferenceFound(recording, difference) from None
         seen += world.calls
         beginning += 1
     return seen
@@ -90,7 +114,7 @@ def _note(operation: Operation, answer: Any, seen: Counter[str]) -> None:
 def play_recorded(recording: Recording) -> Difference | None:
     """Play recorded operations, and return the difference. Operations that make no sense in their
     place are skipped."""
-    world = World(recording.scenario, calls_per_check=1)
+    world = recording.game.world(recording.scenario, calls_per_check=1)
     try:
         for operation in recording.operations:
             if operation.applies(world.reference):
@@ -142,17 +166,17 @@ def _with_fewer_keys(operation: Any) -> Iterator[Operation]:
                 yield dataclasses.replace(operation, **{name: fewer})
 
 
-def main(arguments: Namespace) -> int:
+def main(arguments: Namespace, game: Game = HOST) -> int:
     """Run the command, like :mod:`tests.proof.sameness` for the manager of the pool."""
     if arguments.replay:
-        return max(_replay(path) for path in arguments.replay)
+        return max(_replay(path, game) for path in arguments.replay)
     num_scenarios = arguments.scenarios or max(1, arguments.calls // CALLS_PER_SCENARIO)
     calls_each = -(-arguments.calls // num_scenarios)
     seen: Counter[str] = Counter()
     num_differences, start = 0, time.monotonic()
     for done, seed in enumerate(range(arguments.seed, arguments.seed + num_scenarios), 1):
         try:
-            seen += play_random(random_scenario(seed), calls_each)
+            seen += play_random(game.random_scenario(seed), calls_each, game)
         except DifferenceFound as found:
             print(f"seed {seed}: {found}\n{shrunk(found).text()}")
             num_differences += 1
@@ -162,13 +186,13 @@ def main(arguments: Namespace) -> int:
             print(f"{done}/{num_scenarios} scenarios", file=sys.stderr)
     told = ", ".join(f"{name} {number:,}" for name, number in seen.most_common())
     num_calls = sum(number for name, number in seen.items() if name[0].isupper())
-    print(f"vLLM {installed_version()} and its host tier: {num_calls:,} calls: {told}")
+    print(f"vLLM {installed_version()} and {game.name}: {num_calls:,} calls: {told}")
     print(f"\n{num_differences} differences in {time.monotonic() - start:.0f} s")
     return 1 if num_differences else 0
 
 
-def _replay(path: Path) -> int:
-    recording = Recording.from_json(path.read_text(encoding="utf-8"))
+def _replay(path: Path, game: Game) -> int:
+    recording = Recording.from_json(path.read_text(encoding="utf-8"), game)
     difference = play_recorded(recording)
     if difference is None:
         print(f"{path}: no difference with vLLM {installed_version()}")

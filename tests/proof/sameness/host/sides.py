@@ -13,10 +13,12 @@ State = dict[str, Any]
 
 
 class Side:
-    """A manager with the contexts of its requests and the transfers in progress."""
+    """A manager with the contexts of its requests and the transfers in progress. ``primary`` is the
+    manager of CPU memory."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Any, primary: Any = None) -> None:
         self.manager = manager
+        self.primary = primary or manager
         self.contexts: dict[int, Any] = {}
 
     def add_request(self, request: int, req_id: str) -> None:
@@ -39,10 +41,13 @@ class KvoxideSide(Side):
         super().__init__(native_class()(**scenario.arguments()))
 
     def state(self) -> State:
-        is_over_tier = isinstance(self.manager, native_class())
-        return (
-            state_of_kvoxides(self.manager.tier) if is_over_tier else state_of_vllms(self.manager)
-        )
+        return state_of(self.manager)
+
+
+def state_of(manager: Any) -> State:
+    """Return the state of a manager of CPU memory. kvoxide's may have become vLLM's."""
+    is_over_tier = isinstance(manager, native_class())
+    return state_of_kvoxides(manager.tier) if is_over_tier else state_of_vllms(manager)
 
 
 def state_of_vllms(manager: Any) -> State:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import TypeAlias
 
 from .operations import (
     CompleteLoad,
@@ -29,6 +30,7 @@ TOKENS_PER_BLOCK = 16
 MISUSE = 0.0005
 
 Transfer = tuple[int, tuple[int, ...]]
+Draw: TypeAlias = Callable[[World], Operation | None]
 
 
 class Traffic:
@@ -46,18 +48,32 @@ class Traffic:
     def next(self, world: World) -> Operation:
         if len(self._running) < NUM_RUNNING:
             return self._start()
-        draws: list[Callable[[World], Operation | None]] = [
-            self._prepare_store, self._complete_store, self._prepare_load, self._complete_load,
-            self._look_up, self._touch, self._end, self._reset, self._events, self._stats,
-            self._position, self._foreign, self._again, self._misuse, self._hand_over,
-        ]  # fmt: skip
-        hands_over = 0.3 * self._scenario.hands_over
-        weights = [28, 20, 12, 13, 3, 2, 6, 0.3, 4, 3, 1, 1, 2, 100 * MISUSE, hands_over]
+        draws = self._draws()
         while True:
-            (draw,) = self._rng.choices(draws, weights)
+            (draw,) = self._rng.choices(list(draws), list(draws.values()))
             operation = draw(world)
             if operation is not None:
                 return operation
+
+    def _draws(self) -> dict[Draw, float]:
+        """Return the weight of each draw."""
+        return {
+            self._prepare_store: 28,
+            self._complete_store: 20,
+            self._prepare_load: 12,
+            self._complete_load: 13,
+            self._look_up: 3,
+            self._touch: 2,
+            self._end: 6,
+            self._reset: 0.3,
+            self._events: 4,
+            self._stats: 3,
+            self._position: 1,
+            self._foreign: 1,
+            self._again: 2,
+            self._misuse: 100 * MISUSE,
+            self._hand_over: 0.3 * self._scenario.hands_over,
+        }
 
     def answered(self, operation: Operation, answer: object) -> None:
         """Note the transfer that an operation began."""
@@ -137,7 +153,7 @@ class Traffic:
         ready = [
             key
             for key in self._some_keys(request)
-            if world.reference.manager.lookup(key_of(key), context).name == "HIT"
+            if world.reference.primary.lookup(key_of(key), context).name == "HIT"
         ]
         if ready and self._rng.random() < 0.03:
             ready.append(ready[0])

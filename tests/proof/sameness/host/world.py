@@ -5,7 +5,7 @@ from typing import Any
 
 from .operations import Operation
 from .scenario import Scenario
-from .sides import KvoxideSide, VllmSide
+from .sides import Side
 
 CHUNKS_PER_CHECK = 20
 
@@ -21,9 +21,11 @@ class BothRaisedError(Exception):
 
 
 class World:
-    def __init__(self, scenario: Scenario, calls_per_check: int | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, sides: tuple[Side, Side], calls_per_check: int | None = None
+    ) -> None:
         self.scenario = scenario
-        self.reference, self.other = VllmSide(scenario), KvoxideSide(scenario)
+        self.reference, self.other = sides
         self.calls: Counter[str] = Counter()
         self._calls_per_check = calls_per_check or 1 + scenario.num_chunks // CHUNKS_PER_CHECK
 

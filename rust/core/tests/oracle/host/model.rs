@@ -56,17 +56,28 @@ impl Tier {
     }
 
     pub fn load(&mut self, request: &mut Request, keys: &[CacheKey], positions: &[Position]) {
-        for key in keys {
-            self.chunks.get_mut(key).expect("a hit").1 += 1;
-        }
+        self.read(keys);
         self.see(request, keys, positions);
         request.reused.extend(keys.iter().filter(|key| !request.inserted.contains(key)));
     }
 
     pub fn complete_load(&mut self, keys: &[CacheKey]) {
+        self.complete_read(keys);
         for key in keys {
-            self.chunks.get_mut(key).expect("a loaded key").1 -= 1;
             self.loading.remove(key);
+        }
+    }
+
+    /// Keeps chunks from eviction. That is no use of their keys.
+    pub fn read(&mut self, keys: &[CacheKey]) {
+        for key in keys {
+            self.chunks.get_mut(key).expect("a hit").1 += 1;
+        }
+    }
+
+    pub fn complete_read(&mut self, keys: &[CacheKey]) {
+        for key in keys {
+            self.chunks.get_mut(key).expect("a key that is read").1 -= 1;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kvoxide_core::host::{
-    ChunkState, HostPolicy, HostRequest, HostTier, HostTierConfig, Position, PrefixMemo,
+    ChunkId, ChunkState, HostPolicy, HostRequest, HostTier, HostTierConfig, Position, PrefixMemo,
 };
 use kvoxide_core::{BlockHash, CacheKey};
 
@@ -26,6 +26,10 @@ pub enum Step {
     Load { request: usize, first: usize, len: usize, group: u16 },
     /// Ends a load.
     CompleteLoad { at: usize },
+    /// Reads the ready chunks of a part of a prompt for another tier.
+    Read { request: usize, first: usize, len: usize, group: u16 },
+    /// Ends a read.
+    CompleteRead { at: usize },
     /// Uses a part of a prompt.
     Touch { prompt: u64, first: usize, len: usize },
     /// Looks up a part of a prompt.
@@ -59,6 +63,7 @@ pub struct World {
     num_prompts: u64,
     stores: Vec<Vec<CacheKey>>,
     loads: Vec<Vec<CacheKey>>,
+    reads: Vec<Vec<CacheKey>>,
     /// The memos of look-ups, by the first key.
     memos: HashMap<CacheKey, PrefixMemo>,
     /// Positions that are divisible by this number are unknown.
@@ -76,6 +81,7 @@ impl World {
             num_prompts: NUM_REQUESTS as u64,
             stores: Vec::new(),
             loads: Vec::new(),
+            reads: Vec::new(),
             memos: HashMap::new(),
             unknown,
         }
@@ -103,6 +109,12 @@ impl World {
                 self.engine.set_loading(keys.iter().copied(), false);
                 self.model.complete_load(&keys);
             }
+            Step::Read { request, first, len, group } => self.read(*request, *first, *len, *group),
+            Step::CompleteRead { at } if !self.reads.is_empty() => {
+                let keys = self.reads.swap_remove(at % self.reads.len());
+                self.engine.complete_read(keys.iter().copied()).expect("a read");
+                self.model.complete_read(&keys);
+            }
             Step::Touch { prompt, first, len } => {
                 let keys: Vec<_> = (*first..first + len).map(|at| key(*prompt, at, 0)).collect();
                 self.engine.touch(&keys);
@@ -123,8 +135,9 @@ impl World {
                 self.model.reset();
                 self.stores.clear();
                 self.loads.clear();
+                self.reads.clear();
             }
-            Step::CompleteStore { .. } | Step::CompleteLoad { .. } => {}
+            Step::CompleteStore { .. } | Step::CompleteLoad { .. } | Step::CompleteRead { .. } => {}
         }
         self.compare();
     }
@@ -149,10 +162,7 @@ impl World {
 
     fn load(&mut self, request: usize, first: usize, len: usize, group: u16) {
         let prompt = self.requests[request].prompt;
-        let is_ready = |&at: &usize| {
-            matches!(self.engine.lookup(&key(prompt, at, group)), Some(ChunkState::Ready { .. }))
-        };
-        let hits: Vec<_> = (first..first + len).filter(is_ready).collect();
+        let hits = self.hits(prompt, first, len, group);
         let keys: Vec<_> = hits.iter().map(|&at| key(prompt, at, group)).collect();
         let positions: Vec<_> = hits.iter().map(|&at| self.position(at)).collect();
         self.claim_for_this_tier(request);
@@ -160,11 +170,32 @@ impl World {
         let placed = keys.iter().copied().zip(positions.iter().copied());
         let chunks = self.engine.prepare_load(&mut running.engine, placed);
         self.model.load(&mut running.model, &keys, &positions);
-        let wanted: Vec<_> = keys.iter().map(|key| self.model.chunks[key].0).collect();
-        assert_eq!(chunks.expect("hits"), wanted);
+        assert_eq!(chunks.expect("hits"), self.chunks_of(&keys));
         self.engine.set_loading(keys.iter().copied(), true);
         self.model.loading.extend(&keys);
         self.loads.push(keys);
+    }
+
+    fn read(&mut self, request: usize, first: usize, len: usize, group: u16) {
+        let prompt = self.requests[request].prompt;
+        let hits = self.hits(prompt, first, len, group);
+        let keys: Vec<_> = hits.iter().map(|&at| key(prompt, at, group)).collect();
+        let chunks = self.engine.prepare_read(keys.iter().copied());
+        self.model.read(&keys);
+        assert_eq!(chunks.expect("hits"), self.chunks_of(&keys));
+        self.reads.push(keys);
+    }
+
+    /// Returns which chunks of a part of a prompt are ready.
+    fn hits(&self, prompt: u64, first: usize, len: usize, group: u16) -> Vec<usize> {
+        let is_ready = |&at: &usize| {
+            matches!(self.engine.lookup(&key(prompt, at, group)), Some(ChunkState::Ready { .. }))
+        };
+        (first..first + len).filter(is_ready).collect()
+    }
+
+    fn chunks_of(&self, keys: &[CacheKey]) -> Vec<ChunkId> {
+        keys.iter().map(|key| self.model.chunks[key].0).collect()
     }
 
     fn look_up(&mut self, prompt: u64, keys: &[CacheKey], (window, first_window): (usize, usize)) {
@@ -216,9 +247,11 @@ impl World {
         let references = |key: &CacheKey| model.chunks.get(key).map(|chunk| chunk.1);
         if keys.iter().any(|key| references(key).is_none_or(|count| count < 0)) {
             assert!(engine.prepare_load(user, placed(&keys).into_iter()).is_err());
+            assert!(engine.prepare_read(keys.iter().copied()).is_err());
         }
         if keys.iter().any(|key| references(key).is_none_or(|count| count <= 0)) {
             assert!(engine.complete_load(keys.iter().copied()).is_err());
+            assert!(engine.complete_read(keys.iter().copied()).is_err());
         }
         let twice = placed(&[&keys[..], &keys[..1]].concat());
         assert!(engine.prepare_store(user, twice.into_iter()).is_err());
