@@ -66,8 +66,8 @@ mod tests {
         };
         assert_eq!((found(3).0, found(4).0), (1, 3));
         assert!([0, 1, 2, 5, 6, 7, 8, 9].into_iter().all(|id| found(id).0 == 0));
-        assert!((10..90).all(|id| found(id).1 == default_hash(&id.to_le_bytes())));
-        assert!((10..90).any(|id| found(id).0 > 0));
+        assert!((10..900).all(|id| found(id).1 == default_hash(&id.to_le_bytes())));
+        assert!((10..900).any(|id| found(id).0 > 0));
         assert!(Samples::of(&schedules[1..]).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! Runs operations of the manager, of a host tier, or of both, so that their instructions can be counted. The
-//! state before an operation is always the same:
+//! Runs operations of the manager, of a host tier, or of both, so that their instructions can be counted.
+//! The state before an operation is always the same:
 //!
 //! ```sh
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*hot_paths*counted*' \
