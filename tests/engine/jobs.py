@@ -134,12 +134,9 @@ SHOWN_BY_OTHERS = ("llama", "llama-chunked", "llama-ngram", "llama-async", "qwen
 ON_EACH_RELEASE = ("llama-preempted", "qwen3-next-partial-hits")
 
 
-def offloaded(job: Job, megabytes: int) -> Job:
-    """Return the same engine with ``megabytes`` of CPU memory, from which prompts are loaded.
-
-    The prefix cache is not reset: vLLM cannot preempt a request whose prompt is being loaded.
-    """
-    transfers = {
+def host_memory(megabytes: int) -> dict[str, Any]:
+    """Return vLLM's ``kv_transfer_config`` for CPU memory without an accelerator."""
+    return {
         "kv_connector": "OffloadingConnector",
         "kv_role": "kv_both",
         "kv_connector_extra_config": {
@@ -148,9 +145,16 @@ def offloaded(job: Job, megabytes: int) -> Job:
             "spec_module_path": "tests.engine.host_copies",
         },
     }
+
+
+def offloaded(job: Job, megabytes: int) -> Job:
+    """Return the same engine with ``megabytes`` of CPU memory, from which prompts are loaded.
+
+    The prefix cache is not reset: vLLM cannot preempt a request whose prompt is being loaded.
+    """
     return replace(
         job,
-        options=job.options | {"kv_transfer_config": transfers},
+        options=job.options | {"kv_transfer_config": host_memory(megabytes)},
         workloads=tuple(replace(each, reset_every=None) for each in job.workloads),
         counters=("prefix_cache_hits", "external_prefix_cache_hits"),
     )

@@ -8,7 +8,8 @@ determines the order of all turns.
 One server has vLLM's own manager (``KVOXIDE=off``). Another one caches a state at each block, so
 that hits end elsewhere; it shows how many tokens differ for this reason. The others have
 ``adaptive``, without and with sessions and hints. All serve the same agents with an empty cache,
-but ``adaptive`` keeps what it learnt.
+but ``adaptive`` keeps what it learnt. Servers with a slash in their names have CPU memory; they are
+named after the policies of GPU and CPU memory.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from typing import Any, Final
 from tests.testing.preloaded import folder_for_servers
 from tests.testing.vllm_releases import EVERY_RELEASE, NEWEST
 
-from .jobs import QWEN, STATE_BLOCK_SIZE
+from .jobs import QWEN, STATE_BLOCK_SIZE, host_memory
 from .recurrent import write_recurrent_models
 from .server import Server, serving
 from .workload import random_tokens
@@ -47,6 +48,7 @@ HEADINGS: Final = (
 )
 EVERY_STATE: Final = {"prefix_cache_retention_interval": STATE_BLOCK_SIZE}
 ADAPTIVE: Final = {"KVOXIDE_POLICY": "adaptive"}
+OVER_BOTH: Final = ADAPTIVE | {"KVOXIDE_HOST": "require", "KVOXIDE_HOST_POLICY": "adaptive"}
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ assert Agents(seed=0).longest < MAX_MODEL_LEN
 
 @dataclass(frozen=True)
 class Compared:
-    """A server that is compared, and whether its agents send sessions and hints."""
+    """A server that is compared, whether its agents send sessions and hints, and whether it has CPU
+    memory."""
 
     mode: str
     variables: dict[str, str]
     has_hints: bool
     options: Mapping[str, Any] = field(default_factory=dict)
+    has_host_memory: bool = False
 
 
 SERVERS: Final = {
@@ -91,6 +95,9 @@ SERVERS: Final = {
     "default, every state": Compared("off", {}, has_hints=False, options=EVERY_STATE),
     "adaptive": Compared("require", ADAPTIVE, has_hints=False),
     "adaptive, hints": Compared("require", ADAPTIVE, has_hints=True),
+    "default/lru": Compared("off", {}, has_hints=False, has_host_memory=True),
+    "adaptive/lru": Compared("require", ADAPTIVE, has_hints=False, has_host_memory=True),
+    "adaptive/adaptive": Compared("require", OVER_BOTH, has_hints=False, has_host_memory=True),
 }
 
 
@@ -226,7 +233,7 @@ def _compare(blocks: int, arguments: argparse.Namespace, folder: Path) -> None:
     plan = Agents(seed=1, num=arguments.agents, at_once=arguments.at_once)
     with ExitStack() as stack:
         servers = {
-            name: stack.enter_context(_serving(name, arguments.release, blocks, folder))
+            name: stack.enter_context(_serving(name, arguments, blocks, folder))
             for name in arguments.servers
         }
         for name, server in servers.items():
@@ -237,7 +244,7 @@ def _compare(blocks: int, arguments: argparse.Namespace, folder: Path) -> None:
         for run in range(1, arguments.runs + 1):
             first: list[Answer] = []
             for name, server in servers.items():
-                server.reset_prefix_cache()
+                server.reset_prefix_cache(with_host_memory=SERVERS[name].has_host_memory)
                 of_run = replace(plan, seed=run)
                 hints = SERVERS[name].has_hints
                 answers = converse(server.url, of_run, has_hints=hints, num_together=together)
@@ -249,10 +256,14 @@ def _compare(blocks: int, arguments: argparse.Namespace, folder: Path) -> None:
                     print(f"{name}: {metric} {count:.0f}", file=sys.stderr)
 
 
-def _serving(name: str, release: str, blocks: int, folder: Path) -> AbstractContextManager[Server]:
-    log = folder / f"{name} {blocks}.log"
-    served = SERVERS[name]
+def _serving(
+    name: str, arguments: argparse.Namespace, blocks: int, folder: Path
+) -> AbstractContextManager[Server]:
+    log = folder / f"{name.replace('/', ' ')} {blocks}.log"
+    served, release = SERVERS[name], arguments.release
     options = {**OPTIONS, "num_gpu_blocks_override": blocks, **served.options}
+    if served.has_host_memory:
+        options |= {"kv_transfer_config": json.dumps(host_memory(arguments.host_memory))}
     return serving(
         MODEL, served.mode, release, folder, log, options, served.variables, is_new=False
     )
@@ -276,11 +287,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--blocks", **blocks, help="of the pool")
     names: dict[str, Any] = {
         "nargs": "+",
-        "default": list(SERVERS),
+        "default": [name for name, server in SERVERS.items() if not server.has_host_memory],
         "choices": SERVERS,
         "metavar": "NAME",
     }
     parser.add_argument("--servers", **names, help="that are compared with the first one")
+    memory = "CPU memory of each server that has it; %(default)s by default"
+    parser.add_argument("--host-memory", type=int, default=64, metavar="MIB", help=memory)
     parser.add_argument("--agents", type=int, default=20, help="in a run")
     parser.add_argument("--at-once", type=int, default=8, help="agents that are not over")
     parser.add_argument("--together", type=int, default=1, help="requests at a time")

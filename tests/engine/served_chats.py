@@ -1,14 +1,15 @@
 """``python -m tests.engine.served_chats``: compares the default policy and ``adaptive`` in vLLM's
-server.
+server, without CPU memory or with it.
 
-Chat clients over HTTP send back the answers that they got. Both servers stay up, and serve the same
+Chat clients over HTTP send back the answers that they got. All servers stay up, and serve the same
 chats in turns. The cache is empty each time, but ``adaptive`` keeps what it learnt.
 """
 
 import argparse
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +20,20 @@ import numpy as np
 from tests.testing.preloaded import folder_for_servers
 from tests.testing.vllm_releases import EVERY_RELEASE, NEWEST
 
-from .jobs import QWEN
+from .jobs import QWEN, host_memory
 from .load import Answer, Chats, chat
 from .models import MAX_POSITIONS, write_slow_gemma, write_slow_llama
 from .recurrent import write_recurrent_models
 from .server import Server, serving
 
-POLICIES: Final = {"default": "standard", "adaptive": "adaptive"}
+ADAPTIVE: Final = {"KVOXIDE_POLICY": "adaptive"}
+ON_GPU: Final[dict[str, dict[str, str]]] = {"default": {}, "adaptive": ADAPTIVE}
+# The policies of GPU and CPU memory.
+ON_BOTH: Final[dict[str, dict[str, str]]] = {
+    "default/lru": {},
+    "adaptive/lru": ADAPTIVE,
+    "adaptive/adaptive": ADAPTIVE | {"KVOXIDE_HOST": "require", "KVOXIDE_HOST_POLICY": "adaptive"},
+}
 CHATS: Final = Chats(
     seed=1, num=40, per_second=5.0, turns=6, pause=2.0, system=200, message=250, answer=40
 )
@@ -52,7 +60,7 @@ MODELS: Final = {
 
 def main() -> int:
     arguments = _parser().parse_args()
-    print("| model | blocks | run | policy | cached % | first token p50 ms | p99 ms | requests |")
+    print("| model | blocks | run | policies | cached % | first token p50 ms | p99 ms | requests |")
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, folder_for_servers():
         for name in arguments.models.split(","):
@@ -65,29 +73,35 @@ def _compare(name: str, arguments: argparse.Namespace, folder: Path) -> None:
     model.write(folder)
     blocks = arguments.blocks or model.blocks
     options = COMMON | model.options | {"num_gpu_blocks_override": blocks}
+    compared = ON_GPU
+    if arguments.host_memory:
+        options |= {"kv_transfer_config": json.dumps(host_memory(arguments.host_memory))}
+        compared = ON_BOTH
     with ExitStack() as stack:
         servers = {
-            policy: stack.enter_context(_serving(model, policy, arguments.release, options, folder))
-            for policy in POLICIES
+            policies: stack.enter_context(
+                _serving(model, policies, arguments.release, options, folder)
+            )
+            for policies in compared
         }
         for server in servers.values():
             server.wait_until_it_serves()
             chat(server.url, model.name, replace(CHATS, num=4))
         for run in range(1, arguments.runs + 1):
             answers = {}
-            for policy, server in servers.items():
-                server.reset_prefix_cache()
-                answers[policy] = _sorted(chat(server.url, model.name, replace(CHATS, seed=run)))
-                figures = _figures(answers[policy])
-                print(f"| {name} | {blocks} | {run} | {policy} | {figures} |", flush=True)
-            _tell_difference(*answers.values())
+            for policies, server in servers.items():
+                server.reset_prefix_cache(with_host_memory=bool(arguments.host_memory))
+                answers[policies] = _sorted(chat(server.url, model.name, replace(CHATS, seed=run)))
+                figures = _figures(answers[policies])
+                print(f"| {name} | {blocks} | {run} | {policies} | {figures} |", flush=True)
+            _tell_differences(answers)
 
 
 def _serving(
-    model: Model, policy: str, release: str, options: dict[str, Any], folder: Path
+    model: Model, policies: str, release: str, options: dict[str, Any], folder: Path
 ) -> AbstractContextManager[Server]:
-    variables = {"KVOXIDE_POLICY": POLICIES[policy]}
-    log = folder / f"{model.name}-{policy}.log"
+    variables = (ON_GPU | ON_BOTH)[policies]
+    log = folder / f"{model.name} {policies.replace('/', ' ')}.log"
     return serving(model.name, "require", release, folder, log, options, variables, is_new=False)
 
 
@@ -102,17 +116,21 @@ def _figures(answers: Sequence[Answer]) -> str:
     return f"{100 * cached / prompts:.1f} | {p50:.0f} | {p99:.0f} | {len(answers)}"
 
 
-def _tell_difference(first: Sequence[Answer], other: Sequence[Answer]) -> None:
-    num = sum(one.tokens != two.tokens for one, two in zip(first, other, strict=True))
-    if num:
-        told = f"{num} of {len(first)} answers have other tokens under the other policy"
-        print(told, file=sys.stderr, flush=True)
+def _tell_differences(answers: Mapping[str, Sequence[Answer]]) -> None:
+    (name, first), *others = answers.items()
+    for other, compared in others:
+        num = sum(one.tokens != two.tokens for one, two in zip(first, compared, strict=True))
+        if num:
+            told = f"{num} of {len(first)} answers have other tokens with {other} than with {name}"
+            print(told, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tests.engine.served_chats", description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), metavar="NAME,...")
     parser.add_argument("--blocks", type=int, help="of the pool, instead of a third of the chats")
+    memory = "CPU memory of each server, with policies of its own; none by default"
+    parser.add_argument("--host-memory", type=int, default=0, metavar="MIB", help=memory)
     parser.add_argument("--release", choices=EVERY_RELEASE, default=NEWEST, help="of vLLM")
     parser.add_argument("--runs", type=int, default=3, help="of each policy")
     return parser

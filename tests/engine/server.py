@@ -60,8 +60,9 @@ class Server:
     def get(self, path: str) -> str:
         return self.read(urllib.request.Request(self.url + path))
 
-    def reset_prefix_cache(self) -> None:
-        self.read(urllib.request.Request(self.url + "/reset_prefix_cache", method="POST"))
+    def reset_prefix_cache(self, *, with_host_memory: bool = False) -> None:
+        query = "?reset_external=true" if with_host_memory else ""
+        self.read(urllib.request.Request(f"{self.url}/reset_prefix_cache{query}", method="POST"))
 
     @staticmethod
     def read(request: urllib.request.Request) -> str:
