@@ -10,8 +10,7 @@ from unittest import mock
 
 from kvoxide.vllm.adapter.manager import KVCacheManager as KvoxideManager
 from kvoxide.vllm.environment import settings
-from kvoxide.vllm.offload import connector_class, native_class
-from kvoxide.vllm.offload.leaving import NO_REQUEST
+from kvoxide.vllm.offload import NO_REQUEST, connector_class, native_class
 from vllm.distributed.kv_transfer.kv_connector.v1 import offloading_connector
 from vllm.v1.core.sched import scheduler as scheduler_module
 from vllm.v1.kv_offload.cpu import spec as spec_module
