@@ -199,7 +199,7 @@ impl<C: Cache> Run<'_, C> {
         }
     }
 
-    /// Ends stores that belong to no request, each of which began `steps_ago`.
+    /// Ends stores that belong to no request. `steps_ago` has the age of each in steps.
     pub(super) fn end_leaving_stores(&mut self, steps_ago: &[u32]) {
         if let Some((host, _)) = self.cache.host() {
             steps_ago.iter().for_each(|&num_steps| host.end_leaving_store(num_steps));
