@@ -79,7 +79,7 @@ fn main() -> ExitCode {
                 host::OPERATIONS.iter().for_each(|(name, _)| println!("host-{policy} {name}"));
             }
             for policy in BOTH {
-                both::OPERATIONS.iter().for_each(|(name, _)| println!("both-{policy} {name}"));
+                both::OPERATIONS.iter().for_each(|(name, _)| println!("{policy}-both {name}"));
             }
             ExitCode::SUCCESS
         }
@@ -95,7 +95,7 @@ fn run(layout: &str, operation: &str) -> std::result::Result<(), String> {
     let done = if let Some(policy) = layout.strip_prefix("host-").and_then(HostPolicy::named) {
         named(&host::OPERATIONS, operation)
             .map(|operation| prepared(|| host::Tier::new(policy), operation))
-    } else if let Some(policy) = layout.strip_prefix("both-").and_then(HostPolicy::named) {
+    } else if let Some(policy) = layout.strip_suffix("-both").and_then(HostPolicy::named) {
         named(&both::OPERATIONS, operation)
             .map(|operation| prepared(|| both::Both::new(policy), operation))
     } else if let Some(config) = config(layout) {
