@@ -9,8 +9,9 @@ _POLICIES: Final = {"lru": "LRUCachePolicy", "arc": "ARCCachePolicy"}
 
 
 def bound_arguments(stock: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of vLLM's class ``stock`` by name, with its defaults. Those that only
-    its bases take have theirs. Raises ``TypeError`` for arguments that it does not take."""
+    """Return the arguments of vLLM's class ``stock`` by name, with its defaults. Arguments
+    that only its bases take have the defaults of the bases. Raises ``TypeError`` for arguments that
+    it does not take."""
     bound = inspect.signature(stock.__init__).bind(None, *args, **kwargs)  # type: ignore[misc]
     bound.apply_defaults()
     _, *arguments = bound.arguments.items()
