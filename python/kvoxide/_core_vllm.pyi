@@ -512,8 +512,9 @@ class OffloadPlanner:
         not the null block and, if there is a ``mask``, that it has. Raises ``AssertionError`` for
         keys that an ended request did not see."""
     def end(self, keys: Any, is_store: bool, is_success: bool = True) -> None:
-        """End a transfer of keys: a store, which may have failed, or a load, after which none of
-        them counts as being loaded. Raises ``AssertionError`` for a load that did not begin."""
+        """End a transfer of keys or of a plan: a store, which may have failed, or a load, after
+        which none of them counts as being loaded. Raises ``AssertionError`` for a load that did not
+        begin."""
     def decide_with(self, manager: VllmManager) -> None:
         """Let a manager decide together with the tier, which starts again with the policy
         ``adaptive``.
@@ -547,22 +548,25 @@ class OffloadPlanner:
         ``None`` if there is nothing. Also return how many of the latter a load asked for.
         ``has_tokens`` is true if the step computes tokens, and ``has_ended`` if a request ended
         since the last call. Without ``stores_taken``, the former are not stored."""
+    def is_overwritten(self, plan: OffloadLeavingPlan) -> bool:
+        """Return whether the pool has allocated a block again that ``plan`` stores. Raises
+        ``ValueError`` before :meth:`decide_with`."""
     def forget_stores(self) -> None:
         """Note that the tier was reset."""
 
 @final
 class OffloadLeavingPlan:
-    """Stores of blocks that leave the pool, sorted by group."""
+    """Stores of blocks that leave the pool, sorted by group. Iterates over the keys."""
 
-    @property
-    def keys(self) -> list[bytes]: ...
     @property
     def chunk_ids(self) -> NDArray[np.int32]: ...
     @property
-    def block_ids(self) -> list[int]: ...
+    def block_ids(self) -> NDArray[np.int32]: ...
     @property
     def group_sizes(self) -> list[int]:
         """How many blocks of each group are stored."""
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...
 
 @final
 class OffloadLoadPlan:

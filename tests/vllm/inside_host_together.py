@@ -53,24 +53,29 @@ def test_loads_take_blocks_of_the_pool_and_of_cpu_memory() -> None:
     assert world.counts["loaded blocks"]
 
 
-@pytest.mark.parametrize("place", ["block_ids", "chunk_ids"])
+@pytest.mark.parametrize("place", ["src_spec", "dst_spec"])
 def test_a_job_with_wrong_blocks_is_seen(place: str) -> None:
     world = TogetherWorld(_SMALL, Settings(mode="off"))
-    plan = world.connector._planner.store_leaving
+    build = world.connector._build_store_jobs
 
-    class Reversed:
-        def __init__(self, made: Any) -> None:
-            self.keys, self.group_sizes = made.keys, made.group_sizes
-            self.block_ids, self.chunk_ids = made.block_ids, made.chunk_ids
-            setattr(self, place, getattr(made, place)[::-1])
+    def reversed_jobs(output: Any) -> Any:
+        jobs = build(output)
+        for job in jobs.values():
+            spec = getattr(job, place)
+            spec.block_ids = spec.block_ids[::-1].copy()
+        return jobs
 
-    def reversed_plans(*arguments: bool) -> list[Any]:
-        *plans, num_asked = plan(*arguments)
-        return [*(None if made is None else Reversed(made) for made in plans), num_asked]
-
-    world.connector._planner.store_leaving = reversed_plans
+    world.connector._build_store_jobs = reversed_jobs
     with pytest.raises(WrongBytesError):
         serve(world, Traffic(_SMALL), 400)
+
+
+def test_a_step_that_does_not_wait_for_a_store_is_seen() -> None:
+    scenario = replace(_SMALL, num_chunks=300)
+    world = TogetherWorld(scenario, Settings(mode="off"))
+    world.connector._planner.is_overwritten = lambda plan: False
+    with pytest.raises(WrongBytesError):
+        serve(world, Traffic(scenario), 2_000)
 
 
 def test_a_server_says_that_both_decide_together(lines: list[str]) -> None:

@@ -23,11 +23,11 @@ pub use groups::{search_of, window_tokens};
 pub use loads::{LoadedBlock, attached_tables, blocks_to_load};
 pub use stores::{StepStores, StoredStep, note_used};
 
-use crate::block::CacheKey;
+use crate::block::{BlockId, CacheKey};
 use crate::error::Result;
 use crate::group::Group;
 use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
-use crate::pool::RequestRetention;
+use crate::pool::{LeavingBlock, RequestRetention};
 use crate::request::{RequestId, RequestView};
 use crate::retention::DefaultHits;
 
@@ -58,7 +58,7 @@ impl JointPool {
             ..config.clone()
         })?;
         let pool = manager.pool_mut();
-        pool.record_taken(true);
+        pool.note_leaving(true);
         if let Some((adaptive, _)) = pool.adaptive_mut() {
             // vLLM's CPU memory has what the pool has too, so the smaller memory adds nothing.
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
@@ -142,8 +142,12 @@ impl Follower for JointPool {
         !(self.answers.are_given_up() && is_unused_answer())
     }
 
-    fn order(&self) -> Box<dyn Iterator<Item = CacheKey> + '_> {
-        Box::new(self.manager.pool().leaving(usize::MAX).map(|block| block.key))
+    fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_> {
+        Box::new(self.manager.pool().leaving_anew(usize::MAX))
+    }
+
+    fn pass_over(&mut self, blocks: &[BlockId]) {
+        self.manager.pool_mut().set_returned(blocks.iter().copied());
     }
 
     /// Returns the keys that the pool evicted since the last call and does not have again.

@@ -15,7 +15,13 @@ from vllm.v1.kv_offload.cpu.policies.base import CachePolicy, ChunkStatus
 from vllm.v1.kv_offload.cpu.policies.lru import LRUCachePolicy
 
 from kvoxide import HostTier
-from kvoxide._core_vllm import VllmBlockIds, VllmBlocks, VllmChunkKeys, VllmRequestKeys
+from kvoxide._core_vllm import (
+    OffloadLeavingPlan,
+    VllmBlockIds,
+    VllmBlocks,
+    VllmChunkKeys,
+    VllmRequestKeys,
+)
 
 
 class ViewedState(StockManager):  # type: ignore[misc]
@@ -267,7 +273,7 @@ class KeyPositions(MutableMapping[bytes, int]):
 class ChunkKeySet(Set[bytes]):
     """The keys of a job."""
 
-    def __init__(self, chunks: VllmChunkKeys) -> None:
+    def __init__(self, chunks: VllmChunkKeys | OffloadLeavingPlan) -> None:
         """Take the keys, which are distinct."""
         self.chunks = chunks
 

@@ -14,6 +14,7 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from kvoxide._core_vllm import OffloadLeavingPlan
 from kvoxide.vllm.environment.log import log_decides_alone
 from kvoxide.vllm.offload import NO_REQUEST
+from kvoxide.vllm.offload.attributes import ChunkKeySet
 from kvoxide.vllm.offload.jobs import TransferJobs
 from kvoxide.vllm.offload.planner import gpu_spec
 
@@ -50,7 +51,11 @@ class LeavingJobs(TransferJobs):
         return jobs
 
     def _build_store_jobs(self, scheduler_output: Any) -> dict[int, TransferJob]:
-        if not self._still_decides_together():
+        decides_together = self._still_decides_together()
+        for job_id, plan in list(self._planner.open_stores.items()):
+            if not decides_together or self._planner.is_overwritten(plan):
+                self._wait_for(job_id)
+        if not decides_together:
             return super()._build_store_jobs(scheduler_output)
         has_ended = bool(scheduler_output.finished_req_ids)
         has_tokens = scheduler_output.total_num_scheduled_tokens > 0
@@ -60,27 +65,29 @@ class LeavingJobs(TransferJobs):
         self._was_reset = False
         jobs: dict[int, TransferJob] = {}
         if taken is not None:
-            job_id = self._add_store(taken, jobs)
-            # The step writes into these blocks, so it waits for the job.
-            self._current_batch_jobs_to_flush.add(job_id)
+            # The step writes into these blocks.
+            self._wait_for(self._add_store(taken, jobs))
         if later is not None:
             self._add_store(later, jobs)
         return jobs
 
     def _add_store(self, plan: OffloadLeavingPlan, jobs: dict[int, TransferJob]) -> int:
         job_id: int = self._generate_job_id()
-        # The pool can allocate each block in the next step.
-        self._watch(job_id, plan.block_ids)
+        self._planner.open_stores[job_id] = plan
         self._jobs[job_id] = TransferJobStatus(
             req_id=NO_REQUEST,
             pending_count=self.config.num_workers,
-            keys=set(plan.keys),
+            keys=ChunkKeySet(plan),
             is_store=True,
-            fenced_block_ids=plan.block_ids,
         )
         source = gpu_spec(plan.block_ids, plan.group_sizes, [0] * len(plan.group_sizes))
         jobs[job_id] = TransferJob(NO_REQUEST, source, CPULoadStoreSpec(plan.chunk_ids))
         return job_id
+
+    def _wait_for(self, job_id: int) -> None:
+        """Let this step wait for a store, because it writes into the blocks."""
+        del self._planner.open_stores[job_id]
+        self._current_batch_jobs_to_flush.add(job_id)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """Note which jobs have ended. vLLM's method handles the jobs of requests."""
@@ -97,12 +104,13 @@ class LeavingJobs(TransferJobs):
         if job.pending_count > 0:
             return
         self.manager.complete_store(job.keys, None)
-        self._remove_pending_job(job_id, job.fenced_block_ids)
+        self._planner.open_stores.pop(job_id, None)
         del self._jobs[job_id]
 
     def reset_cache(self) -> None:
         """Reset the tier, as vLLM does."""
         super().reset_cache()
+        self._planner.open_stores.clear()
         if self.decides_together:
             self._was_reset = True
             self._planner.forget_stores()

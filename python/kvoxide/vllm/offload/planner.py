@@ -19,7 +19,13 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.request import RequestStatus
 
-from kvoxide._core_vllm import OffloadLoadPlan, OffloadPlanner, VllmBlockIds, VllmRequestKeys
+from kvoxide._core_vllm import (
+    OffloadLeavingPlan,
+    OffloadLoadPlan,
+    OffloadPlanner,
+    VllmBlockIds,
+    VllmRequestKeys,
+)
 from kvoxide.vllm.environment import counters, recognise_connector, settings
 from kvoxide.vllm.offload.attributes import KeyPositions
 from kvoxide.vllm.offload.manager import CPUOffloadingManager, request_of
@@ -143,6 +149,10 @@ class Planner:
         self.store_leaving = guarded(tier, self._planner.store_leaving, (None, None, 0))
         """Returns the stores of blocks that the step takes from the pool, and of blocks that later
         steps can take soon. Of the latter, also returns how many a load asked for."""
+        self.open_stores: dict[int, OffloadLeavingPlan] = {}
+        """The running jobs of ``store_leaving`` for which no step has waited."""
+        self.is_overwritten = guarded(tier, self._planner.is_overwritten, True)
+        """Returns whether the pool has allocated a block again that a plan stores."""
         self.note_used = guarded(tier, self._planner.note_used, None)
         """Notes that a request uses cached blocks."""
         self.forget_stores = self._planner.forget_stores

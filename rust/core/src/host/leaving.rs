@@ -7,7 +7,7 @@ use super::event::HostEventKind;
 use super::key::hash_of;
 use super::request::HostRequest;
 use super::tier::HostTier;
-use crate::block::CacheKey;
+use crate::block::{BlockId, CacheKey};
 use crate::pool::{BlockPool, LeavingBlock};
 
 /// How many keys of an order are visited for each chunk that is missing.
@@ -22,6 +22,8 @@ pub struct LeavingStores {
     pub chunks: Vec<ChunkId>,
     /// The keys that were evicted for them, in order.
     pub evicted: Vec<CacheKey>,
+    /// The blocks of the order whose keys were evicted or not stored.
+    pub passed: Vec<BlockId>,
 }
 
 impl HostTier {
@@ -35,9 +37,10 @@ impl HostTier {
         &mut self,
         pool: &BlockPool,
         leaving: impl Iterator<Item = LeavingBlock>,
-        order: impl Iterator<Item = CacheKey>,
+        order: impl Iterator<Item = LeavingBlock>,
     ) -> LeavingStores {
-        let (mut absent, mut cursor) = (Vec::new(), Cursor::forwards());
+        let most = leaving.size_hint().1.unwrap_or(0);
+        let (mut absent, mut cursor) = (Vec::with_capacity(most), Cursor::forwards());
         for block in leaving {
             match self.chunks.find_next(&block.key, &mut cursor) {
                 Some(chunk) => self.policy.set_copy(chunk, false),
@@ -47,7 +50,9 @@ impl HostTier {
         let num_missing = absent.len().saturating_sub(self.chunks.num_free());
         let is_in_pool = |key: &CacheKey| pool.find(key).is_some();
         let mut evicted = self.policy.evict_copies(&mut self.chunks, num_missing, is_in_pool);
-        evicted.extend(self.make_room_in_order(num_missing - evicted.len(), &mut absent, order));
+        let num_missing = num_missing - evicted.len();
+        let (in_order, passed) = self.make_room_in_order(num_missing, &mut absent, order);
+        evicted.extend(in_order);
         self.record_event(HostEventKind::Removed, &evicted);
         absent.truncate(self.chunks.num_free());
         let mut nobody = HostRequest::default();
@@ -57,44 +62,46 @@ impl HostTier {
             chunk
         };
         let chunks = absent.iter().map(insert).collect();
-        LeavingStores { stored: absent, chunks, evicted }
+        LeavingStores { stored: absent, chunks, evicted, passed }
     }
 
     /// Evicts chunks and takes blocks out of `absent`, `n` in total, those first that are first in
     /// `order`. If too few are near its start, the chunks follow whose blocks left the pool the
-    /// longest time ago. Returns the evicted keys.
+    /// longest time ago. Returns the evicted keys, and the blocks of `order` that it took.
     fn make_room_in_order(
         &mut self,
         n: usize,
         absent: &mut Vec<LeavingBlock>,
-        order: impl Iterator<Item = CacheKey>,
-    ) -> Vec<CacheKey> {
+        order: impl Iterator<Item = LeavingBlock>,
+    ) -> (Vec<CacheKey>, Vec<BlockId>) {
         if n == 0 {
-            return Vec::new();
+            return Default::default();
         }
         let hash_at = |&at: &usize| hash_of(&absent[at].key);
         let mut wanted = HashTable::with_capacity(absent.len());
         for at in 0..absent.len() {
             wanted.insert_unique(hash_at(&at), at, hash_at);
         }
-        let (mut evicted, mut num_dropped) = (Vec::with_capacity(n), 0);
+        let (mut evicted, mut passed) = (Vec::with_capacity(n), Vec::with_capacity(n));
         let mut is_dropped = vec![false; absent.len()];
         let mut cursor = Cursor::forwards();
-        for key in order.take(n.saturating_mul(MOST_VISITED)) {
-            if evicted.len() + num_dropped == n {
+        for LeavingBlock { block, key, .. } in order.take(n.saturating_mul(MOST_VISITED)) {
+            if passed.len() == n {
                 break;
             }
             if let Some(&at) = wanted.find(hash_of(&key), |&at| absent[at].key == key) {
-                num_dropped += usize::from(!std::mem::replace(&mut is_dropped[at], true));
+                is_dropped[at] = true;
             } else if self.free_chunk(&key, &mut cursor) {
                 evicted.push(key);
+            } else {
+                continue;
             }
+            passed.push(block);
         }
         let mut are_dropped = is_dropped.into_iter();
         absent.retain(|_| !are_dropped.next().unwrap_or_default());
-        let rest = n - evicted.len() - num_dropped;
-        evicted.extend(self.policy.evict(&mut self.chunks, rest));
-        evicted
+        evicted.extend(self.policy.evict(&mut self.chunks, n - passed.len()));
+        (evicted, passed)
     }
 
     /// Frees the chunk of a key, if it can be evicted. Returns whether it could.

@@ -38,17 +38,23 @@ impl StepStores {
     ) -> Self {
         let num_given_up = tier.give_up(manager.take_given_up().into_iter());
         let taken = manager.take_evicted();
+        if horizon.is_new() {
+            manager.forget_leaving();
+        }
         let pool = manager.pool();
         let about = (step.has_tokens, step.has_ended);
         let num_blocks = horizon.after_step(pool.num_blocks(), pool.num_allocated(), about);
+        let leaving = manager.take_leaving(num_blocks.unwrap_or(0));
+        let pool = manager.pool();
         let Some(joint) = manager.follower() else {
             return Self { num_given_up, ..Self::default() };
         };
         let is_kept = |block: &LeavingBlock| search.is_whole(block) && joint.has(&block.key);
         let taken = taken.into_iter().filter(|block| step.stores_taken && is_kept(block));
         let taken = tier.store_leaving(pool, taken, joint.order());
-        let leaving = pool.leaving(num_blocks.unwrap_or(0)).filter(is_kept);
+        let leaving = leaving.into_iter().filter(is_kept);
         let leaving = tier.store_leaving(pool, leaving, joint.order());
+        [&taken, &leaving].into_iter().for_each(|stores| manager.pass_over(&stores.passed));
         Self { num_given_up, taken, leaving }
     }
 }
@@ -59,4 +65,100 @@ pub fn note_used(manager: &Manager, tier: &mut HostTier, request: RequestId) {
     let blocks = held.groups.iter().flat_map(|table| table.blocks.iter());
     let pool = manager.pool().blocks();
     tier.note_used_in_pool(blocks.filter_map(|block| pool.key(block)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{BlockHash, CacheKey};
+    use crate::group::GroupSpec;
+    use crate::joint::JointPool;
+    use crate::manager::{AllocateArgs, ManagerConfig};
+    use crate::request::RequestView;
+
+    const BLOCK: usize = 16;
+
+    fn hashes(first: u64, len: u64) -> Vec<BlockHash> {
+        (first..first + len).map(|n| BlockHash([n, 1, 1, 1])).collect()
+    }
+
+    fn key(hash: &BlockHash) -> CacheKey {
+        CacheKey { hash: *hash, group: 0 }
+    }
+
+    fn manager(num_blocks: usize, num_chunks: usize) -> Manager {
+        let config = ManagerConfig::new(num_blocks, vec![GroupSpec::full(BLOCK)], 1 << 12);
+        let mut manager = Manager::new(config).expect("a manager");
+        JointPool::follow(&mut manager, num_chunks).expect("a pool");
+        manager
+    }
+
+    /// Serves a prompt, and returns how many of its tokens were hit.
+    fn serve(manager: &mut Manager, id: RequestId, hashes: &[BlockHash]) -> usize {
+        let view = RequestView::new(id, hashes, BLOCK * hashes.len());
+        let hit = manager.get_computed_blocks(id, &view.hashes, view.num_tokens - 1).expect("hits");
+        let args = AllocateArgs {
+            num_new_tokens: view.num_tokens - hit.length,
+            num_new_computed_tokens: hit.length,
+            new_computed_blocks: if hit.length > 0 { &hit.blocks } else { &[] },
+            ..AllocateArgs::default()
+        };
+        manager.allocate_slots(&view, &args).expect("a call").expect("slots");
+        manager.free(id).expect("an end");
+        hit.length
+    }
+
+    fn keys_of(blocks: &[LeavingBlock]) -> Vec<CacheKey> {
+        blocks.iter().map(|block| block.key).collect()
+    }
+
+    #[test]
+    fn a_block_leaves_once_until_it_is_used() {
+        let (mut manager, [first, second]) = (manager(9, 8), [hashes(0, 3), hashes(100, 3)]);
+        serve(&mut manager, 1, &first);
+        serve(&mut manager, 2, &second);
+        let wanted: Vec<_> =
+            [&first, &second].map(|it| it.iter().rev().map(key)).into_iter().flatten().collect();
+        assert_eq!(keys_of(&manager.take_leaving(5)), wanted[..3]);
+        assert_eq!(keys_of(&manager.take_leaving(8)), wanted[3..]);
+        assert!(manager.take_leaving(8).is_empty());
+        let longer = hashes(0, 4);
+        assert_eq!(serve(&mut manager, 3, &longer), 3 * BLOCK);
+        assert_eq!(
+            keys_of(&manager.take_leaving(8)),
+            longer.iter().rev().map(key).collect::<Vec<_>>()
+        );
+        manager.forget_leaving();
+        assert_eq!(manager.take_leaving(8).len(), 7);
+    }
+
+    #[test]
+    fn what_a_step_takes_is_not_returned_if_it_was_before() {
+        let (mut manager, [first, second]) = (manager(7, 20), [hashes(0, 3), hashes(100, 3)]);
+        serve(&mut manager, 1, &first);
+        serve(&mut manager, 2, &second);
+        manager.take_evicted();
+        assert_eq!(manager.take_leaving(2).len(), 2);
+        serve(&mut manager, 3, &hashes(200, 4));
+        let wanted = [&first[0], &second[2]].map(key);
+        assert_eq!(keys_of(&manager.take_evicted()), wanted);
+    }
+
+    #[test]
+    fn the_order_passes_over_blocks_until_they_are_used() {
+        let (mut manager, [first, second]) = (manager(9, 8), [hashes(0, 3), hashes(100, 3)]);
+        serve(&mut manager, 1, &first);
+        serve(&mut manager, 2, &second);
+        let order =
+            |manager: &Manager| -> Vec<_> { manager.follower().expect("a pool").order().collect() };
+        let (passed, left) = {
+            let mut all = order(&manager);
+            let left = all.split_off(3);
+            (all, left)
+        };
+        manager.pass_over(&passed.iter().map(|it| it.block).collect::<Vec<_>>());
+        assert_eq!(order(&manager), left);
+        assert_eq!(serve(&mut manager, 3, &hashes(0, 4)), 3 * BLOCK);
+        assert_eq!(order(&manager).len(), 7);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Manager;
 use super::args::AllocateArgs;
-use crate::block::CacheKey;
+use crate::block::{BlockId, CacheKey};
 use crate::pool::{Adaptive, LeavingBlock, RequestRetention};
 use crate::request::{RequestBlocks, RequestId, RequestView};
 use crate::retention::DefaultHits;
@@ -15,8 +15,13 @@ pub trait Follower: fmt::Debug + Send + Sync {
     /// Returns whether a key is kept.
     fn has(&self, key: &CacheKey) -> bool;
 
-    /// Returns the kept keys that no request uses, in the order in which they are given up.
-    fn order(&self) -> Box<dyn Iterator<Item = CacheKey> + '_>;
+    /// Returns the blocks of kept keys that no request uses, in the order in which they are given up,
+    /// without those that were passed over. The blocks are the follower's.
+    fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_>;
+
+    /// Leaves blocks out of the order until a request uses them, because CPU memory has given up
+    /// their keys.
+    fn pass_over(&mut self, blocks: &[BlockId]);
 
     /// Returns the keys that are no longer kept since the last call.
     fn take_given_up(&mut self) -> Vec<CacheKey>;
@@ -57,20 +62,40 @@ impl Manager {
     /// Lets a follower see the calls from now on, in place of an earlier one. With a follower, each
     /// allocation needs all hashes of its request.
     pub fn set_follower(&mut self, follower: Option<Box<dyn Follower>>) {
-        self.pool.record_taken(follower.is_some());
+        self.pool.note_leaving(follower.is_some());
         self.follower = follower;
     }
 
     /// Returns the blocks that were evicted since the last call and whose keys no other block has;
-    /// none without a follower. They have their contents until the step runs. Called once per step.
+    /// none without a follower. Blocks that [`Self::take_leaving`] returned are left out. They have
+    /// their contents until the step runs. Called once per step.
     pub fn take_evicted(&mut self) -> Vec<LeavingBlock> {
         self.pool.take_evicted()
+    }
+
+    /// Returns the cached ones of the next `n` blocks that the pool allocates, in that order, without
+    /// those that an earlier call returned and that no request has used since; none without a
+    /// follower.
+    pub fn take_leaving(&mut self, n: usize) -> Vec<LeavingBlock> {
+        self.pool.take_leaving(n)
+    }
+
+    /// Lets [`Self::take_leaving`] return all blocks again.
+    pub fn forget_leaving(&mut self) {
+        self.pool.forget_leaving();
     }
 
     /// Returns the follower, if there is one.
     #[inline]
     pub fn follower(&self) -> Option<&dyn Follower> {
         self.follower.as_deref()
+    }
+
+    /// Lets the follower pass over some of its blocks.
+    pub fn pass_over(&mut self, blocks: &[BlockId]) {
+        if let Some(follower) = &mut self.follower {
+            follower.pass_over(blocks);
+        }
     }
 
     /// Returns the keys that the follower no longer keeps since the last call.

@@ -1,22 +1,23 @@
 //! Marks the blocks that hold generated tokens.
 
+use super::block_set::BlockSet;
 use crate::block::BlockId;
 use crate::pool::blocks::FullBlocks;
 
-/// One bit per block: whether the block held generated tokens when it was cached last. The bit of a
-/// block that is not cached has no meaning.
+/// The blocks that held generated tokens when they were cached last. Whether a block is here that is
+/// not cached has no meaning.
 #[derive(Debug)]
-pub(crate) struct AnswerBlocks(Vec<u64>);
+pub(crate) struct AnswerBlocks(BlockSet);
 
 impl AnswerBlocks {
     /// Creates the marks of a pool in which nothing is cached yet.
     pub(super) fn new(num_blocks: usize) -> Self {
-        Self(vec![0; num_blocks.div_ceil(64)])
+        Self(BlockSet::new(num_blocks))
     }
 
     /// Returns whether a cached block holds generated tokens.
     pub(crate) fn holds(&self, block: BlockId) -> bool {
-        self.0[block as usize / 64] >> (block % 64) & 1 != 0
+        self.0.has(block)
     }
 
     /// Notes that full blocks become cached. The request's prompt has `num_prompt_tokens` tokens.
@@ -27,8 +28,6 @@ impl AnswerBlocks {
     }
 
     pub(super) fn set(&mut self, block: BlockId, holds: bool) {
-        let word = &mut self.0[block as usize / 64];
-        let bit = 1 << (block % 64);
-        *word = if holds { *word | bit } else { *word & !bit };
+        self.0.set(block, holds);
     }
 }

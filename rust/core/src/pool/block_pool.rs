@@ -8,7 +8,7 @@ use super::eviction::policy::EvictionPolicy;
 use super::eviction::queue::{QueueEnd, RecycleOrder};
 use super::eviction::{Eviction, EvictionHints};
 use super::index::PrefixIndex;
-use super::leaving::{LeavingBlock, TakenBlock};
+use super::leaving::LeavingNotes;
 use super::observation::Observation;
 use crate::block::{BlockId, CacheKey, MAX_BLOCKS, NULL_BLOCK};
 use crate::error::{Error, Result};
@@ -25,8 +25,7 @@ pub struct BlockPool {
     null_references: Option<i32>,
     withheld: usize,
     pub(super) num_allocated: u64,
-    /// The keys that were evicted, if they are recorded.
-    pub(super) taken: Option<Vec<TakenBlock>>,
+    pub(super) leaving_notes: Option<Box<LeavingNotes>>,
     pub(crate) by_hand: ByHand,
 }
 
@@ -59,7 +58,7 @@ impl BlockPool {
             null_references: None,
             withheld: 0,
             num_allocated: 0,
-            taken: None,
+            leaving_notes: None,
             by_hand: ByHand::default(),
         })
     }
@@ -248,9 +247,8 @@ impl BlockPool {
         self.note(|| Observation::Taking(n));
         for batch in out[first..].chunks(PrefixIndex::BATCH) {
             batch.iter().for_each(|&block| self.note(|| Observation::Taken(block)));
-            if let Some(taken) = &mut self.taken {
-                let blocks = &self.blocks;
-                taken.extend(batch.iter().map(|&block| (block, LeavingBlock::of(blocks, block))));
+            if let Some(notes) = &mut self.leaving_notes {
+                notes.note_taken(&self.blocks, batch);
             }
             self.index.evict(&mut self.blocks, batch);
         }
@@ -260,6 +258,9 @@ impl BlockPool {
     pub fn touch(&mut self, blocks: &[BlockId]) {
         if self.counts_null_references() || self.observations.is_some() {
             self.note_touched(blocks);
+        }
+        if let Some(notes) = &mut self.leaving_notes {
+            notes.note_used(blocks);
         }
         self.eviction.hit(&mut self.blocks, blocks);
     }

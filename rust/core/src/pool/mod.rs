@@ -18,6 +18,8 @@ mod observation;
 
 mod answers;
 
+mod block_set;
+
 mod eviction;
 
 mod index;

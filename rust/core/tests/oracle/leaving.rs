@@ -102,13 +102,13 @@ impl Model {
         self.references.get(&key) == Some(&0)
     }
 
-    /// Returns the stored keys and the evicted ones.
+    /// Returns the stored keys, the evicted ones, and the keys of `order` that made room.
     fn store(
         &mut self,
         pool: &BlockPool,
         keys: &[CacheKey],
         order: &[CacheKey],
-    ) -> (Vec<CacheKey>, Vec<CacheKey>) {
+    ) -> (Vec<CacheKey>, Vec<CacheKey>, Vec<CacheKey>) {
         keys.iter().for_each(|&key| self.set_copy(key, false));
         let absent = keys.iter().copied().filter(|key| !self.references.contains_key(key));
         let mut absent: Vec<_> = absent.collect();
@@ -126,18 +126,21 @@ impl Model {
                 missing -= 1;
             }
         }
+        let mut taken = Vec::new();
         for &key in order {
             if missing == 0 {
                 break;
             }
             if absent.contains(&key) {
                 absent.retain(|other| *other != key);
-                missing -= 1;
             } else if self.is_evictable(key) {
                 self.forget(key);
                 evicted.push(key);
-                missing -= 1;
+            } else {
+                continue;
             }
+            taken.push(key);
+            missing -= 1;
         }
         for key in self.others.clone() {
             if missing > 0 && self.is_evictable(key) {
@@ -151,7 +154,7 @@ impl Model {
             self.references.insert(key, -1);
             self.others.push(key);
         }
-        (absent, evicted)
+        (absent, evicted, taken)
     }
 }
 
@@ -244,10 +247,13 @@ impl World {
         let leaving: Vec<LeavingBlock> = self.pool.leaving(num_blocks).collect();
         let found: Vec<_> = leaving.iter().map(|block| (block.block, block.key)).collect();
         assert_eq!(found, wanted);
-        let stores =
-            self.tier.store_leaving(&self.pool, leaving.into_iter(), next_given_up.iter().copied());
+        let place = |(at, &key)| LeavingBlock { block: at as u32, key, num_tokens: 0 };
+        let in_order = next_given_up.iter().enumerate().map(place);
+        let stores = self.tier.store_leaving(&self.pool, leaving.into_iter(), in_order);
+        let passed = stores.passed.iter().map(|&at| next_given_up[at as usize]);
         let keys: Vec<_> = wanted.into_iter().map(|(_, key)| key).collect();
-        let (stored, evicted) = self.model.store(&self.pool, &keys, next_given_up);
+        let (stored, evicted, taken) = self.model.store(&self.pool, &keys, next_given_up);
+        assert_eq!(passed.collect::<Vec<_>>(), taken);
         let own: Vec<_> = stores.stored.iter().map(|block| block.key).collect();
         assert_eq!((&own, &stores.evicted), (&stored, &evicted));
         assert_eq!(stores.chunks.len(), own.len());

@@ -2,33 +2,20 @@
 
 use std::sync::Arc;
 
-use numpy::PyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 
-use kvoxide_core::host::{HostGroup, HostPolicy, LeavingStores, WantedLoad};
+use kvoxide_core::host::{HostGroup, HostPolicy, WantedLoad};
 use kvoxide_core::joint::{StepStores, StoredStep};
 
 use super::group_keys::KeysOfGroup;
 use super::hash_lengths::HashLengths;
-use super::keys::key_list;
-use super::plan::chunk_array;
+use super::leaving_plan::LeavingPlan;
 use super::planner::{Found, OffloadPlanner};
 use super::request::PyHostRequest;
-use super::state::HostState;
 use super::together::Together;
 use crate::ffi::{IntoPyResult, config_error};
 use crate::vllm::{VllmBlocks, VllmManager, keys_of_blocks};
-
-/// Stores of blocks that leave the pool soon, for all groups.
-#[pyclass(module = "kvoxide._core_vllm", name = "OffloadLeavingPlan", get_all, frozen)]
-pub(crate) struct LeavingPlan {
-    keys: Py<PyList>,
-    chunk_ids: Py<PyArray1<i32>>,
-    block_ids: Vec<u32>,
-    group_sizes: Vec<usize>,
-}
 
 #[pymethods]
 impl OffloadPlanner {
@@ -142,12 +129,15 @@ impl OffloadPlanner {
                 let horizon = &mut together.horizon();
                 Ok(StepStores::decide(core, &mut state.core, horizon, &self.search, step))
             })?;
-            let groups = &self.search.groups;
-            let made = LeavingPlan::new(py, groups, stores.taken, state).and_then(|taken| {
-                Ok((taken, LeavingPlan::new(py, groups, stores.leaving, state)?, num_asked))
-            });
-            tier.cell.or_poison(py, made)
+            let plan = |stores| LeavingPlan::of(&self.search.groups, stores, state.hash_lengths);
+            Ok((plan(stores.taken), plan(stores.leaving), num_asked))
         })
+    }
+
+    /// Returns whether the pool has allocated a block again that a plan stores.
+    fn is_overwritten(&self, plan: &Bound<'_, LeavingPlan>) -> PyResult<bool> {
+        let engine = &self.together()?.engine;
+        engine.with_manager(plan.py(), |core| Ok(plan.get().copied.is_overwritten(core.pool())))
     }
 
     /// Notes that the tier was reset.
@@ -162,34 +152,6 @@ impl OffloadPlanner {
     fn together(&self) -> PyResult<&Together> {
         let together = self.together.get();
         together.ok_or_else(|| PyValueError::new_err("call decide_with first"))
-    }
-}
-
-impl LeavingPlan {
-    fn new(
-        py: Python<'_>,
-        groups: &[HostGroup],
-        stores: LeavingStores,
-        state: &HostState,
-    ) -> PyResult<Option<Self>> {
-        let LeavingStores { stored, chunks, .. } = stores;
-        if stored.is_empty() {
-            return Ok(None);
-        }
-        let of_group = |group: &HostGroup| {
-            let id = group.group_idx;
-            let stored = stored.iter().zip(&chunks);
-            stored.filter(move |(block, _)| usize::from(block.key.group) == id)
-        };
-        let sorted: Vec<_> = groups.iter().flat_map(of_group).collect();
-        let keys: Vec<_> = sorted.iter().map(|(block, _)| block.key).collect();
-        let chunks = sorted.iter().map(|&(_, &chunk)| chunk).collect();
-        Ok(Some(Self {
-            keys: key_list(py, &keys, state.hash_lengths)?.unbind(),
-            chunk_ids: chunk_array(py, chunks).unbind(),
-            block_ids: sorted.iter().map(|(block, _)| block.block).collect(),
-            group_sizes: groups.iter().map(|group| of_group(group).count()).collect(),
-        }))
     }
 }
 

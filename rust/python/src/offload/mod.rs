@@ -8,6 +8,7 @@ mod leaving;
 
 mod planner;
 
+mod leaving_plan;
 mod load;
 mod together;
 
@@ -18,6 +19,8 @@ mod state;
 mod pair;
 
 mod transfers;
+
+mod copied;
 
 mod plan;
 mod request;
@@ -32,7 +35,7 @@ mod block_id_set;
 mod hash_lengths;
 
 pub(crate) use block_id_set::VllmBlockIds;
-pub(crate) use leaving::LeavingPlan;
+pub(crate) use leaving_plan::LeavingPlan;
 pub(crate) use plan::{PyHostEvent, PyHostStorePlan};
 pub(crate) use planner::{LoadPlan, OffloadPlanner, StorePlan};
 pub(crate) use request::PyHostRequest;

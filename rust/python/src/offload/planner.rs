@@ -15,6 +15,7 @@ use kvoxide_core::host::{
 use super::group_keys::{KeysOfGroup, LoadedKeys, ReadKeys};
 use super::groups::OffloadGroup;
 use super::keys::Keys;
+use super::leaving_plan::LeavingPlan;
 use super::load::{GroupLoad, Table};
 use super::plan::chunk_array;
 use super::request::PyHostRequest;
@@ -195,6 +196,10 @@ impl OffloadPlanner {
     fn end(&self, keys: &Bound<'_, PyAny>, is_store: bool, is_success: bool) -> PyResult<()> {
         let py = keys.py();
         self.tier(py)?.cell.change(py, "end", |state| {
+            if let Ok(plan) = keys.cast_exact::<LeavingPlan>() {
+                state.core.complete_store(plan.get().copied.keys(), is_success);
+                return Ok(());
+            }
             if is_store {
                 let keys = Keys::known(keys, state.hash_lengths)?;
                 state.core.complete_store(keys.keys(), is_success);

@@ -10,11 +10,10 @@ use pyo3::types::PyList;
 
 use kvoxide_core::host::{ChunkId, HostTier, LeavingStores};
 use kvoxide_core::joint::LoadedBlock;
-use kvoxide_core::{BlockId, BlockPool, CacheKey, RequestId};
+use kvoxide_core::{BlockPool, RequestId};
 
+use super::copied::CopiedBlocks;
 use super::hash_lengths::HashLengths;
-use super::keys::key_list;
-use super::plan::chunk_array;
 
 /// The request of a load: its number and its name.
 type Loading = (RequestId, String);
@@ -24,46 +23,33 @@ pub(super) struct Transfer {
     id: u64,
     /// The request that waits for a load; `None` for a store.
     request: Option<Loading>,
-    keys: Vec<CacheKey>,
-    blocks: Vec<BlockId>,
-    chunks: Vec<ChunkId>,
+    copied: CopiedBlocks,
 }
 
 impl Transfer {
-    fn new(
-        request: Option<Loading>,
-        keys: Vec<CacheKey>,
-        blocks: Vec<BlockId>,
-        chunks: Vec<ChunkId>,
-    ) -> Arc<Self> {
+    fn new(request: Option<Loading>, copied: CopiedBlocks) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { id, request, keys, blocks, chunks })
-    }
-
-    fn keys(&self) -> impl Iterator<Item = CacheKey> + '_ {
-        self.keys.iter().copied()
+        Arc::new(Self { id, request, copied })
     }
 
     /// Ends the transfer in the tier. Keys of a transfer that failed are removed.
     fn end(&self, tier: &mut HostTier, is_success: bool) -> kvoxide_core::Result<()> {
         if self.request.is_none() {
-            tier.complete_store(self.keys(), is_success);
+            tier.complete_store(self.copied.keys(), is_success);
             return Ok(());
         }
-        tier.complete_load(self.keys())?;
-        tier.set_loading(self.keys(), false);
+        tier.complete_load(self.copied.keys())?;
+        tier.set_loading(self.copied.keys(), false);
         if !is_success {
-            tier.give_up(self.keys());
+            tier.give_up(self.copied.keys());
         }
         Ok(())
     }
 
     /// Returns whether the pool has allocated a block of a store to a request again.
     fn is_overwritten(&self, pool: &BlockPool) -> bool {
-        let blocks = self.blocks.iter().zip(&self.keys);
-        self.request.is_none()
-            && blocks.into_iter().any(|(&block, key)| pool.blocks().key(block) != Some(*key))
+        self.request.is_none() && self.copied.is_overwritten(pool)
     }
 }
 
@@ -78,10 +64,8 @@ pub(super) struct Transfers {
 impl Transfers {
     /// Adds a store, which is nothing if it has no blocks.
     pub(super) fn add_store(&mut self, stores: LeavingStores) -> Arc<Transfer> {
-        let keys = stores.stored.iter().map(|it| it.key).collect();
-        let blocks: Vec<_> = stores.stored.iter().map(|it| it.block).collect();
-        let store = Transfer::new(None, keys, blocks, stores.chunks);
-        if !store.keys.is_empty() {
+        let store = Transfer::new(None, CopiedBlocks::of_stores(stores));
+        if store.copied.len() > 0 {
             self.open.insert(store.id, Arc::clone(&store));
         }
         store
@@ -94,9 +78,7 @@ impl Transfers {
         filled: &[LoadedBlock],
         chunks: Vec<ChunkId>,
     ) {
-        let keys = filled.iter().map(|it| it.key).collect();
-        let blocks = filled.iter().map(|it| it.block).collect();
-        let load = Transfer::new(Some(request), keys, blocks, chunks);
+        let load = Transfer::new(Some(request), CopiedBlocks::of_load(filled, chunks));
         self.open.insert(load.id, Arc::clone(&load));
         self.new_loads.push(load);
     }
@@ -138,7 +120,7 @@ impl Transfers {
         transfer: &PyHostTransfer,
         is_success: bool,
     ) -> Option<kvoxide_core::Result<()>> {
-        if transfer.transfer.keys.is_empty() {
+        if transfer.transfer.copied.len() == 0 {
             return Some(Ok(()));
         }
         self.open.remove(&transfer.transfer.id).map(|open| open.end(tier, is_success))
@@ -161,23 +143,23 @@ pub(crate) struct PyHostTransfer {
 impl PyHostTransfer {
     #[getter]
     fn block_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
-        bytemuck::cast_slice::<u32, i32>(&self.transfer.blocks).to_vec().into_pyarray(py)
+        self.transfer.copied.block_ids(py)
     }
 
     #[getter]
     fn chunk_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
-        chunk_array(py, self.transfer.chunks.clone())
+        self.transfer.copied.chunk_ids(py)
     }
 
     #[getter]
     fn group_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
-        let groups = self.transfer.keys.iter().map(|key| i32::from(key.group));
+        let groups = self.transfer.copied.keys().map(|key| i32::from(key.group));
         groups.collect::<Vec<_>>().into_pyarray(py)
     }
 
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        key_list(py, &self.transfer.keys, self.hash_lengths)
+        self.transfer.copied.key_list(py, self.hash_lengths)
     }
 
     #[getter]
@@ -186,7 +168,7 @@ impl PyHostTransfer {
     }
 
     fn __len__(&self) -> usize {
-        self.transfer.keys.len()
+        self.transfer.copied.len()
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
@@ -198,7 +180,7 @@ impl PyHostTransfer {
     }
 
     fn __repr__(&self) -> String {
-        let len = self.transfer.keys.len();
+        let len = self.transfer.copied.len();
         match self.request_id() {
             Some(name) => format!("HostTransfer(load of {len} chunks for request '{name}')"),
             None => format!("HostTransfer(store of {len} chunks)"),

@@ -51,7 +51,8 @@ fn extended(table: &GroupBlocks, places: Range<usize>, new: Vec<BlockId>) -> Gro
 }
 
 /// Returns how many chunks a load up to `end` tokens brings that attaches the blocks of
-/// [`attached`]. Returns `None` if one of them is not ready.
+/// [`attached`]. Returns `None` if one of them is not ready. Those of full attention are ready,
+/// because the search that found the load found each of them.
 pub(super) fn num_brought(
     groups: &[HostGroup],
     keys: &[impl ChunkKeys],
@@ -64,7 +65,8 @@ pub(super) fn num_brought(
         let is_ready =
             |place| matches!(tier.lookup(&keys.at(place)), Some(ChunkState::Ready { .. }));
         num_brought += places.len();
-        if places.end > keys.len() || !places.into_iter().all(is_ready) {
+        let are_ready = group.load_window(end).is_none() || places.clone().all(is_ready);
+        if places.end > keys.len() || !are_ready {
             return None;
         }
     }

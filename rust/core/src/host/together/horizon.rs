@@ -37,6 +37,11 @@ impl Horizon {
         self.asked
     }
 
+    /// Returns whether nothing was stored yet, or the tier forgot what was.
+    pub fn is_new(&self) -> bool {
+        self.stored_to == 0
+    }
+
     /// Forgets which blocks are stored, because the tier forgot them.
     pub fn forget_stores(&mut self) {
         self.stored_to = 0;
