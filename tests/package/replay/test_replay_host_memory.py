@@ -149,6 +149,31 @@ def test_windows_and_states_come_back_with_their_prefix(policy: Any) -> None:
     assert result.loaded_tokens > 0
 
 
+def test_prefixes_without_a_window_in_either_memory_are_counted() -> None:
+    """Only the window at the end of each prompt is stored. Fillers evict all others from the
+    pool."""
+    groups = [
+        KVCacheGroupSpec("full_attention", BLOCK),
+        KVCacheGroupSpec("sliding_window", BLOCK, sliding_window=6),
+    ]
+    first, second = list(range(42)), list(range(82))
+    fillers = [list(range(start, start + 100)) for start in (1_000, 2_000, 3_000, 4_000)]
+    policy = Policy(retention_interval=0)
+
+    def counted(*prompts: list[int]) -> tuple[int, int]:
+        memory = HostMemory(1_000, 4096)
+        result = run(trace_of(list(prompts)), memory, groups=groups, blocks=70, policy=policy)
+        assert result.host_memory is not None
+        return result.hit_tokens, result.host_memory.without_tail_tokens
+
+    assert counted(first, *fillers, [*first, 900]) == (40, 0)
+    # Five whole blocks of the first prompt, without a window at their end.
+    assert counted(first, *fillers, [*first[:22], *range(500, 530)]) == (0, 20)
+    # The window at the end of the first prompt, and five blocks after it.
+    both = (first, second, *fillers)
+    assert counted(*both, [*second[:62], *range(500, 530)]) == (40 + 40, 20)
+
+
 @pytest.mark.parametrize("serving", [None, Serving(speed=50.0)])
 def test_memory_under_adaptive_holds_what_the_pool_lacks(serving: Serving | None) -> None:
     groups = [
