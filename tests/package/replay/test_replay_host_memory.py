@@ -241,6 +241,31 @@ def test_a_slow_link_makes_requests_wait() -> None:
     assert first_token(1e12) < first_token(2e8) < first_token(2e7)
 
 
+def test_an_offer_without_room_is_repeated_until_there_is_room() -> None:
+    prompts = [list(range(24)), list(range(100, 124))]
+    serving = Serving(
+        speed=1.0, step_time=StepTime(base=1e-3, prefill=0.0, context=0.0, running=0.0)
+    )
+
+    def counts(num_chunks: int, store_latency: float) -> tuple[int, int]:
+        memory = HostMemory(num_chunks, 4096, store_latency=store_latency)
+        trace = Trace()
+        for prompt in prompts:
+            trace.push_prompt(prompt, 50, arrival=0.0)
+        result = run(trace, memory, serving=serving, concurrency=2)
+        assert result.host_memory is not None
+        return result.host_memory.stored_chunks, result.host_memory.refused_offers
+
+    assert counts(12, 0.0) == (12, 0)
+    # The store of the first prompt ends after 20 to 22 steps. In each of them, the second prompt is
+    # offered.
+    num_stored, num_refused = counts(8, 20e-3)
+    assert num_stored == 12
+    assert 20 <= num_refused <= 22
+    # Neither prompt fits. Each is offered in its 51 steps, and once more when it has ended.
+    assert counts(5, 0.0) == (0, 2 * 52)
+
+
 def test_instances_have_memory_of_their_own() -> None:
     trace = trace_of(chats(4), outputs=2)
     memory = HostMemory(100, 4096)

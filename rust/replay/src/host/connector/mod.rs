@@ -48,6 +48,8 @@ pub(crate) struct HostConnector {
     now: Nanoseconds,
     /// The number of steps so far.
     num_steps: u64,
+    /// The number of changes of the tier's chunks so far.
+    num_changes: u64,
     /// Loads that ended, by request.
     loaded: Vec<RequestId>,
     report: HostReport,
@@ -95,6 +97,7 @@ impl HostConnector {
             horizon: Horizon::default(),
             now: 0,
             num_steps: 0,
+            num_changes: 0,
             loaded: Vec::new(),
             report: HostReport {
                 capacity: settings.num_chunks,
@@ -208,6 +211,7 @@ impl HostConnector {
         state.num_jobs += 1;
         state.has_waited_for_stores = false;
         self.tier.prepare_load(&mut state.host, keys.iter().copied())?;
+        self.num_changes += 1;
         self.report.loads += 1;
         self.report.loaded_twice += twice as u64;
         self.tier.set_loading(keys.iter().map(|&(key, _)| key), true);
