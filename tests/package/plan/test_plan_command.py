@@ -187,9 +187,9 @@ def test_cpu_memory_is_the_last_part_of_the_cost(tmp_path: Path, trace: str) -> 
 
 
 def test_too_long_prompts_and_too_small_memory_are_named(trace: str) -> None:
-    arguments = ["--model", QWEN, "--max-model-len", "4096", "--memory", "2GiB", "--instances", "1"]
-    targets = ["--target", "hit_share>1%", "--policy", "vllm", "--host-memory", "100MiB"]
-    output = kvoxide("plan", trace, *arguments, *targets).output
+    arguments: list[str | Path] = ["--model", QWEN, "--max-model-len", "4096", "--memory", "2GiB"]
+    arguments += ["--instances", "1", "--policy", "vllm", "--host-memory", "100MiB"]
+    output = kvoxide("plan", trace, *arguments, "--target", "hit_share>1%").output
     assert "prompts have 4,096 tokens (max_model_len) or more. A server refuses them" in output
     assert (
         "2 GiB on each GPU, CPU memory 100 MiB: the longest prompt has 360 full blocks, and CPU"
