@@ -10,8 +10,8 @@ from typing import Final
 from kvoxide.vllm.environment.definitions import Parts, parts_of
 from kvoxide.vllm.environment.tracked_code import (
     CONNECTOR_CODE,
-    HOST_CODE,
     MANAGER_CODE,
+    PRIMARY_TIER_CODE,
     SCHEDULERS,
     TrackedNames,
 )
@@ -20,7 +20,7 @@ from .sources import source_of
 
 AREAS: Final[Mapping[str, Mapping[str, TrackedNames]]] = {
     "manager": MANAGER_CODE,
-    "host tier": HOST_CODE,
+    "host tier": PRIMARY_TIER_CODE,
     "offloading connector": CONNECTOR_CODE,
 }
 
@@ -33,6 +33,7 @@ PLACES: Final = {
     "v1/kv_cache_interface.py": "adapter/support.py, rust/core/src/group/kinds",
     "v1/request.py": "rust/python/src/vllm/request.rs",
     "distributed/kv_events.py": "adapter/events.py",
+    "v1/kv_offload/tiering/manager.py": "offload/primary.py",
 }
 """Where kvoxide does what a file of vLLM does."""
 

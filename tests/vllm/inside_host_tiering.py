@@ -36,7 +36,7 @@ _TIERING = replace(
 @pytest.fixture(autouse=True)
 def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KVOXIDE_HOST", raising=False)
-    # vLLM's memory has a file, which a server that is refused would leave.
+    # vLLM's memory has a file.
     monkeypatch.setattr(spec, "SharedOffloadRegion", lambda num_chunks, **_: Region(num_chunks))
     plugin.register()
 
@@ -280,5 +280,10 @@ def test_gpu_and_cpu_memory_do_not_decide_together(
     assert manager.primary_tier.tier.policy == "lru"
     manager.shutdown()
     monkeypatch.setenv("KVOXIDE_HOST", "require")
-    with pytest.raises(UnsupportedError, match="cannot follow KVOXIDE_HOST_POLICY=adaptive"):
+    # The server is refused before vLLM has memory, whose file would stay.
+    monkeypatch.setattr(spec, "SharedOffloadRegion", None)
+    with pytest.raises(
+        UnsupportedError,
+        match=r"adaptive: TieringOffloadingSpec manages CPU memory\. KVOXIDE_HOST=require forbids",
+    ):
         ServersWorld(_TIERING, Prefixes())

@@ -7,7 +7,12 @@ from kvoxide.vllm.environment import fingerprints
 from kvoxide.vllm.environment.definitions import MODULE_LEVEL
 from kvoxide.vllm.environment.tracked_code import ALL_CODE
 
-from tests.release.changes import calls_of_schedulers, changes_between, files_that_differ
+from tests.release.changes import (
+    AREAS,
+    calls_of_schedulers,
+    changes_between,
+    files_that_differ,
+)
 from tests.release.left import is_supported, left_to_do
 from tests.release.sources import source_of
 from tests.testing.vllm_environments import package_of
@@ -24,6 +29,10 @@ def test_each_part_has_its_lines(release: str) -> None:
             text = (package / path).read_text(encoding="utf-8")
             keys = [key for key in code.parts if key != MODULE_LEVEL]
             assert [key for key in keys if not source_of(text, key)] == [], path
+
+
+def test_all_tracked_code_is_in_an_area() -> None:
+    assert {path for area in AREAS.values() for path in area} == set(ALL_CODE)
 
 
 def test_a_release_has_no_changes_against_itself() -> None:

@@ -159,7 +159,10 @@ def test_cpu_memory_is_the_last_part_of_the_cost(tmp_path: Path, trace: str) -> 
     path = tmp_path / "plan.json"
     output = succeed("plan", trace, *arguments, "--json", path).output
     assert "cheapest: 1 instance, 2 GiB on each GPU, vllm, CPU memory 16 GiB lru" in output
-    assert "CPU memory 1 GiB has fewer blocks than the pool of 2 GiB (455 and 910)" in output
+    note = (
+        "2 GiB on each GPU, CPU memory 1 GiB: CPU memory has 455 blocks, fewer than the pool of 910"
+    )
+    assert note in output
     record = json.loads(path.read_bytes())
     are_met = {
         verdict.get("host_memory", {}).get("name"): verdict["is_met"]
@@ -173,3 +176,23 @@ def test_cpu_memory_is_the_last_part_of_the_cost(tmp_path: Path, trace: str) -> 
     best = record["verdicts"][0]
     assert best["host_memory"]["num_chunks"] == 7281
     assert best["figures"]["hit_share"]["value"] == result["hit_share"]
+    assert best["loaded_share"] == result["host_memory"]["loaded_share"] > 0
+    assert best["host_memory"].items() <= result["host_memory"].items()
+    (row,) = [line for line in output.splitlines() if "16 GiB lru" in line and " yes" in line]
+    assert row.split()[-1] == f"{best['loaded_share']:.2%}"
+    # 16 GiB have room for everything, so 32 GiB are not played.
+    larger = record["verdicts"][1]
+    assert (larger["host_memory"]["name"], larger["same_as_host"]) == ("32 GiB lru", "16 GiB lru")
+    assert "4 combinations, 3 tried, 1 equal to one with less memory" in output
+
+
+def test_too_long_prompts_and_too_small_memory_are_named(trace: str) -> None:
+    arguments: list[str | Path] = ["--model", QWEN, "--max-model-len", "4096", "--memory", "2GiB"]
+    arguments += ["--instances", "1", "--policy", "vllm", "--host-memory", "100MiB"]
+    output = kvoxide("plan", trace, *arguments, "--target", "hit_share>1%").output
+    assert "prompts have 4,096 tokens (max_model_len) or more. A server refuses them" in output
+    assert (
+        "2 GiB on each GPU, CPU memory 100 MiB: the longest prompt has 360 full blocks, and CPU"
+        " memory has room for 44"
+    ) in output
+    assert "1 combination, 1 tried" in output

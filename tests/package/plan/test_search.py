@@ -5,13 +5,13 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from kvoxide._core import SimulationResult, Trace
+from kvoxide._core import HostMemory, SimulationResult, Trace
 from kvoxide.lab.plan.candidate import Candidate, candidates
 from kvoxide.lab.plan.search import Found, Search, search_cheapest
-from kvoxide.lab.plan.spare_capacity import has_spare_capacity
+from kvoxide.lab.plan.spare_capacity import has_spare_capacity, has_spare_host_memory
 from kvoxide.lab.plan.target import parse_targets
 from kvoxide.lab.plan.verdict import cheapest, ranked
-from kvoxide.lab.replay.input import parse_groups, parse_policy
+from kvoxide.lab.replay.input import Host, parse_groups, parse_policy
 from kvoxide.lab.replay.run import Incomplete, Run, SharedTrace, Workload
 from kvoxide.lab.replay.run.execution.interface import Outcomes
 from kvoxide.lab.replay.run.execution.local import Local
@@ -24,6 +24,11 @@ POOLS = [(blocks * 2**20, blocks) for blocks in (70, 140, 280, 2000, 4000)]
 ROUTERS = [(name, parse_router(name)) for name in ("round-robin", "prefix", "scored")]
 POLICIES = [parse_policy(text) for text in ("vllm", "fifo", "pin", "adaptive")]
 FULL = TimeOptions("full", None, None, None)
+HOSTS = [
+    Host(f"{num_chunks} {policy}", HostMemory(num_chunks, 4096, eviction_policy=policy))
+    for num_chunks in (50, 300, 3000, 9000)
+    for policy in ("lru", "arc", "adaptive")
+]
 
 
 def trace_of(seed: int, num_requests: int = 60) -> Trace:
@@ -40,6 +45,19 @@ def search_of(seed: int, *targets: str, plays_all: bool = False) -> Search:
     workload = Workload(SharedTrace.of(trace_of(seed)), parse_groups("full:16").specs, 8, 512)
     options = candidates(POOLS, [1, 2, 4], ROUTERS, POLICIES, gpus_per_instance=2)
     return Search(options, parse_targets(targets), workload, FULL, plays_all)
+
+
+def search_with_hosts(seed: int, *targets: str, groups: str = "full:16") -> Search:
+    workload = Workload(SharedTrace.of(trace_of(seed, 40)), parse_groups(groups).specs, 8, 512)
+    options = candidates(
+        [(blocks, blocks) for blocks in (200, 700, 4000, 6000)],
+        [1, 2],
+        ROUTERS[:1],
+        POLICIES[::3],
+        gpus_per_instance=1,
+        hosts=[None, *HOSTS],
+    )
+    return Search(options, parse_targets(targets), workload, FULL)
 
 
 class Backwards:
@@ -103,6 +121,10 @@ def test_what_is_found_does_not_depend_on_the_order_of_the_runs() -> None:
         search = search_of(3, target)
         last_first = search_cheapest(search, search.runs(), backwards, lambda _: None)
         assert told(last_first) == told(found(search_of(3, target)))
+    for target in ("hit_share>40%", "hit_share>99%"):
+        search = search_with_hosts(3, target)
+        last_first = search_cheapest(search, search.runs(), Backwards(), lambda _: None)
+        assert told(last_first) == told(found(search_with_hosts(3, target)))
 
 
 def test_what_costs_more_than_the_cheapest_is_not_played() -> None:
@@ -172,6 +194,7 @@ def figures(result: SimulationResult) -> str:
         (
             [getattr(total, name) for name in names],
             result.per_request.tolist(),
+            result.loaded_tokens,
             result.serving.moments.tolist(),
             result.serving.instance_of.tolist(),
         )
@@ -198,3 +221,27 @@ def test_a_pool_with_room_to_spare_stands_for_every_larger_one(seed: int, groups
             for other in larger:
                 assert figures(results[other].result) == figures(results[at].result)
     assert with_room
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("groups", ["full:16", "full:16,swa:16:64*2", "mamba:64*2,full:64"])
+def test_memories_with_room_to_spare_stand_for_every_larger_one(seed: int, groups: str) -> None:
+    search = search_with_hosts(seed, groups=groups)
+    options, workload = search.candidates, search.workload
+    results = dict(Local().outcomes(search.runs(), lambda _: None))
+    num_equal = {"pool": 0, "host": 0}
+    for at, option in enumerate(options):
+        of_pool = has_spare_capacity(option, results[at].result, workload)
+        of_host = has_spare_host_memory(option, results[at].result)
+        for other, larger in enumerate(options):
+            has_other_pool = (
+                larger.but_memory == option.but_memory and larger.memory > option.memory
+            )
+            has_other_host = (
+                larger.but_host_memory == option.but_host_memory
+                and larger.host_bytes > option.host_bytes
+            )
+            if (of_pool and has_other_pool) or (of_host and has_other_host):
+                num_equal["pool" if has_other_pool else "host"] += 1
+                assert figures(results[other].result) == figures(results[at].result)
+    assert all(num_equal.values())

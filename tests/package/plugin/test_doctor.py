@@ -26,6 +26,7 @@ GOOD: dict[str, Any] = {
     "replaced": [],
     "scheduler": [],
     "host": [],
+    "primary_tier": [],
     "connector": [],
     "pool_access": None,
     "is_loaded": True,
@@ -195,7 +196,11 @@ def test_the_host_tier_is_told(
         ({}, {}, "adaptive, together with the GPU's memory, if the connector's settings allow it"),
         ({"KVOXIDE_HOST": "off"}, {}, "vLLM's own, because a mode is off"),
         ({"KVOXIDE": "shadow"}, {}, "vLLM's own, because a mode is shadow"),
-        ({"KVOXIDE_RECORD": "."}, {}, "vLLM's own, because KVOXIDE_RECORD is set"),
+        (
+            {"KVOXIDE_RECORD": "."},
+            {},
+            "adaptive, together with the GPU's memory, if the connector's settings allow it",
+        ),
         (
             {},
             {"connector": ["scheduler.py has changed"]},
@@ -283,6 +288,64 @@ def test_the_entry_of_a_connector_is_shown_with_the_variable(
     names = ("kv_connector_extra_config.kvoxide", "CPU offload cache", "connector")
     assert [check.found for check in diagnosis.checks if check.name in names] == expected
     assert diagnosis.ok
+
+
+TIERING = json.dumps(
+    {
+        "kv_connector": "OffloadingConnector",
+        "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("environ", "reasons", "said"),
+    [
+        ({}, [], {"CPU offload cache": "kvoxide", "connector": "kvoxide"}),
+        (
+            {},
+            ["manager.py has changed"],
+            {"CPU offload cache": "manager.py has changed", "connector": "kvoxide"},
+        ),
+        (
+            {"KVOXIDE_HOST": "shadow"},
+            [],
+            {
+                "CPU offload cache": "vLLM's own, because the mode shadow compares nothing with "
+                "TieringOffloadingSpec"
+            },
+        ),
+        (
+            {"KVOXIDE_HOST_POLICY": "adaptive"},
+            [],
+            {
+                "CPU offload cache": "kvoxide",
+                "connector": "kvoxide",
+                "policy of CPU memory": "vLLM's own, because TieringOffloadingSpec manages CPU "
+                "memory",
+            },
+        ),
+    ],
+)
+def test_the_primary_tier_of_several_is_checked(
+    environ: dict[str, str],
+    reasons: list[str],
+    said: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    found = {**GOOD, "primary_tier": reasons}
+    monkeypatch.setattr(doctor, "run_probe", lambda scheduler, transfer: found)
+    names = ("CPU offload cache", "connector", "policy of CPU memory")
+    checks = [check for check in doctor.diagnose(transfer=TIERING).checks if check.name in names]
+    assert {check.name: check.found for check in checks} == said
+    assert {check.name for check in checks if check.ok} == {
+        name for name, found in said.items() if found == "kvoxide"
+    }
+    # A connector without other tiers does not depend on the code of vLLM's primary tier.
+    plain = {check.name: check.found for check in doctor.diagnose(transfer=transfer("auto")).checks}
+    assert plain["CPU offload cache"] != "manager.py has changed"
 
 
 def test_a_wrong_entry_of_a_connector_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,31 @@ def test_windows_and_states_come_back_with_their_prefix(policy: Any) -> None:
     assert result.loaded_tokens > 0
 
 
+def test_prefixes_without_a_window_in_either_memory_are_counted() -> None:
+    """Only the window at the end of each prompt is stored. Fillers evict all others from the
+    pool."""
+    groups = [
+        KVCacheGroupSpec("full_attention", BLOCK),
+        KVCacheGroupSpec("sliding_window", BLOCK, sliding_window=6),
+    ]
+    first, second = list(range(42)), list(range(82))
+    fillers = [list(range(start, start + 100)) for start in (1_000, 2_000, 3_000, 4_000)]
+    policy = Policy(retention_interval=0)
+
+    def counted(*prompts: list[int]) -> tuple[int, int]:
+        memory = HostMemory(1_000, 4096)
+        result = run(trace_of(list(prompts)), memory, groups=groups, blocks=70, policy=policy)
+        assert result.host_memory is not None
+        return result.hit_tokens, result.host_memory.without_tail_tokens
+
+    assert counted(first, *fillers, [*first, 900]) == (40, 0)
+    # Five whole blocks of the first prompt, without a window at their end.
+    assert counted(first, *fillers, [*first[:22], *range(500, 530)]) == (0, 20)
+    # The window at the end of the first prompt, and five blocks after it.
+    both = (first, second, *fillers)
+    assert counted(*both, [*second[:62], *range(500, 530)]) == (40 + 40, 20)
+
+
 @pytest.mark.parametrize("serving", [None, Serving(speed=50.0)])
 def test_memory_under_adaptive_holds_what_the_pool_lacks(serving: Serving | None) -> None:
     groups = [
@@ -214,6 +239,31 @@ def test_a_slow_link_makes_requests_wait() -> None:
         return latencies[1]
 
     assert first_token(1e12) < first_token(2e8) < first_token(2e7)
+
+
+def test_an_offer_without_room_is_repeated_until_there_is_room() -> None:
+    prompts = [list(range(24)), list(range(100, 124))]
+    serving = Serving(
+        speed=1.0, step_time=StepTime(base=1e-3, prefill=0.0, context=0.0, running=0.0)
+    )
+
+    def counts(num_chunks: int, store_latency: float) -> tuple[int, int]:
+        memory = HostMemory(num_chunks, 4096, store_latency=store_latency)
+        trace = Trace()
+        for prompt in prompts:
+            trace.push_prompt(prompt, 50, arrival=0.0)
+        result = run(trace, memory, serving=serving, concurrency=2)
+        assert result.host_memory is not None
+        return result.host_memory.stored_chunks, result.host_memory.refused_offers
+
+    assert counts(12, 0.0) == (12, 0)
+    # The store of the first prompt ends after 20 to 22 steps. In each of them, the second prompt is
+    # offered.
+    num_stored, num_refused = counts(8, 20e-3)
+    assert num_stored == 12
+    assert 20 <= num_refused <= 22
+    # Neither prompt fits. Each is offered in its 51 steps, and once more when it has ended.
+    assert counts(5, 0.0) == (0, 2 * 52)
 
 
 def test_instances_have_memory_of_their_own() -> None:

@@ -52,6 +52,30 @@ def test_shares_are_those_of_the_json(tmp_path: Path, trace: str) -> None:
     assert "never cached" not in traces_of(plot)
 
 
+def test_both_memories_are_on_the_page(tmp_path: Path, trace: str) -> None:
+    sizes = ("--blocks", "150", "--host-blocks", "0,100,600", "--arrivals", "trace")
+    page, record = replay_page(tmp_path, trace, *sizes, "--host-link", "load=5GB/s")
+    drawn = {
+        mark["name"]: mark
+        for mark in page.plots["Outcome of the prompt tokens, 150 blocks"]["data"]
+    }
+    results = [r for r in record["results"] if r["policy"] != "unlimited"]
+    loaded = [r.get("host_memory", {}).get("loaded_share", 0.0) for r in results]
+    assert max(loaded) > 0
+    assert drawn["hit on CPU"]["x"] == loaded
+    on_gpu = [r["hit_share"] - share for r, share in zip(results, loaded, strict=True)]
+    assert drawn["hit on GPU"]["x"] == on_gpu
+    assert page.table("stored\nGB")[1]["policy"] == "vllm + 600 blocks lru"
+    texts = "\n".join(text for found in page.texts.values() for text in found)
+    for text in (
+        "100 blocks lru, 600 blocks lru",
+        "a load takes 200 µs and its bytes at 5 GB/s",
+        "a store takes 200 µs and its bytes at 25 GB/s",
+        "vllm + 100 blocks lru: CPU memory has 100 blocks, fewer than the pool of 150",
+    ):
+        assert text in texts
+
+
 def test_tables_are_those_of_the_terminal(tmp_path: Path, trace: str) -> None:
     page, record = replay_page(tmp_path, trace, "--blocks", "150", *POLICIES)
     rows = page.table("evictions")

@@ -15,11 +15,11 @@ POLICIES: Final = (
 )
 # Lines with which policies are compared.
 REFERENCE: Final = ("#39424e", "#d0d7de")
-HIT_ON_CPU: Final = "hit on CPU"
-# Shares of prompt tokens: hits, then the reasons why tokens were not hit.
+# Shares of prompt tokens: hits (on the GPU, if there is CPU memory), then the reasons why tokens
+# were not hit.
 FATES: Final = {
     "hit": ("#1f9d76", "#2aa57e"),
-    HIT_ON_CPU: ("#7cc7ad", "#6fbfa4"),
+    "hit on CPU": ("#7cc7ad", "#6fbfa4"),
     "full evicted": ("#d2502e", "#dc6747"),
     "tail evicted": ("#eaa23f", "#d99a3c"),
     "never cached": ("#8b68c8", "#9d7fd6"),

@@ -47,6 +47,13 @@ class Candidate:
         return (self.instances, self.router, self.policy.name, host)
 
     @property
+    def but_host_memory(self) -> tuple[int, int, str, str, str]:
+        """Everything but the size of the CPU memory. Candidates with an equal value differ in it
+        alone."""
+        order = "" if self.host is None else self.host.memory.eviction_policy
+        return (self.memory, self.instances, self.router, self.policy.name, order)
+
+    @property
     def title(self) -> str:
         """The combination in words."""
         instances = "1 instance"

@@ -134,10 +134,11 @@ def plan(
 ) -> None:
     """Find the cheapest way to serve TRACE within targets.
 
-    Tries combinations of memory, instances, routers and policies. The cheapest come first: the
-    fewest GPUs, then the least memory of each GPU, then the least CPU memory. The exit code is 1 if
-    no combination meets all targets. It is 3 if the error of fitted step times is too large to
-    tell. If TRACE is the folder of a recorded server, its settings and step times are the defaults.
+    Tries combinations of memory, instances, routers, policies and CPU memory. The cheapest come
+    first: the fewest GPUs, then the least memory of each GPU, then the least CPU memory. The exit
+    code is 1 if no combination meets all targets. It is 3 if the error of fitted step times is too
+    large to tell. If TRACE is the folder of a recorded server, its settings and step times are the
+    defaults.
     """
     check_distinct(source.trace, [json_path])
     times.check()

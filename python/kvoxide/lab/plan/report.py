@@ -1,6 +1,6 @@
 """Shows the results of a search, as a table and as a JSON value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +11,14 @@ from kvoxide.lab.plan.search import Found, Search
 from kvoxide.lab.plan.target import Target
 from kvoxide.lab.plan.uncertainty import Uncertainty
 from kvoxide.lab.plan.verdict import Verdict, cheapest, ranked, shortfall
-from kvoxide.lab.replay.input import Host, TraceFile
-from kvoxide.lab.replay.results import hits_text, serving_settings_record, trace_record
+from kvoxide.lab.replay.input import TraceFile
+from kvoxide.lab.replay.results import (
+    hits_text,
+    host_settings_record,
+    serving_settings_record,
+    size_note,
+    trace_record,
+)
 from kvoxide.lab.replay.serving import StepFit
 from kvoxide.lab.replay.setup import ServedModel
 
@@ -104,8 +110,9 @@ class Report:
         for refusal in self.refusals:
             lines.append(f"{gib(refusal.memory)} is left out: {refusal.reason}")
         num_all, num_same = len(search.candidates), len(found.verdicts) - found.num_played
-        lines += self._host_notes()
-        counts = [f"{num_all:,} combinations, {found.num_played:,} tried"]
+        lines += [*self._length_notes(), *self._host_notes()]
+        combinations = "combination" if num_all == 1 else "combinations"
+        counts = [f"{num_all:,} {combinations}, {found.num_played:,} tried"]
         if num_same:
             counts.append(f"{num_same:,} equal to one with less memory that had spare memory (=)")
         if num_left := num_all - len(found.verdicts):
@@ -116,23 +123,33 @@ class Report:
         lines.append(f"{', '.join(counts)}; {self.run_seconds:.2f} s")
         return lines
 
+    def _length_notes(self) -> Iterator[str]:
+        """Yield how many prompts a server would refuse, if any."""
+        longest = self.served.plan.max_model_len
+        result = self.found.verdicts[0].result
+        num_refused = int((result.per_request[:, 0] >= longest).sum())
+        if num_refused:
+            yield (
+                f"{num_refused:,} prompts have {longest:,} tokens (max_model_len) or more. A server"
+                " refuses them; here they were played"
+            )
+
     def _host_notes(self) -> list[str]:
         """Return why sizes of CPU memory bring little under vLLM's policies, one sentence for each
         size and pool."""
-        small = {
-            (candidate.host.memory.num_chunks, candidate.blocks): candidate
-            for candidate in self.search.candidates
-            if candidate.host is not None
-            and candidate.host.memory.eviction_policy != "adaptive"
-            and candidate.host.memory.num_chunks < candidate.blocks
-        }
-        return [
-            f"CPU memory {candidate.host.name.rpartition(' ')[0]} has fewer blocks than the pool of"
-            f" {gib(candidate.memory)} ({chunks:,} and {blocks:,}). vLLM stores what the pool holds"
-            " too, so it brings little; use at least twice the pool"
-            for (chunks, blocks), candidate in sorted(small.items(), key=lambda item: item[0])
-            if candidate.host is not None
-        ]
+        notes = {}
+        for verdict in self.found.verdicts:
+            candidate, host = verdict.candidate, verdict.candidate.host
+            if host is None:
+                continue
+            longest = int(verdict.result.per_request[:, 0].max(initial=0))
+            note = size_note(host, candidate.blocks, longest, self.search.workload.groups)
+            if note is not None:
+                size = host.name.rpartition(" ")[0]
+                notes[host.memory.num_chunks, candidate.blocks] = (
+                    f"{gib(candidate.memory)} on each GPU, CPU memory {size}: {note}"
+                )
+        return [note for _, note in sorted(notes.items())]
 
     def _settings_record(self) -> dict[str, Any]:
         search, workload = self.search, self.search.workload
@@ -187,6 +204,9 @@ def _columns(targets: Sequence[Target], verdicts: Sequence[Verdict]) -> list[Col
         margins = [verdict.margins[which] for verdict in verdicts]
         columns.append(Column(target.name, shown))
         columns.append(Column("margin", ["-" if m is None else f"{m:+.1%}" for m in margins]))
+    if any(verdict.loaded_share is not None for verdict in verdicts):
+        shares = [verdict.loaded_share for verdict in verdicts]
+        columns.append(Column("hit on\nCPU", ["-" if s is None else f"{s:.2%}" for s in shares]))
     if any(verdict.num_rejected for verdict in verdicts):
         columns.append(Column("rejected", [f"{verdict.num_rejected:,}" for verdict in verdicts]))
     return columns
@@ -200,17 +220,7 @@ def _candidate_record(candidate: Candidate) -> dict[str, Any]:
         "instances": candidate.instances,
         "router": None if candidate.instances == 1 else candidate.router,
         "policy": candidate.policy.name,
-        **({} if candidate.host is None else {"host_memory": _host_record(candidate.host)}),
-    }
-
-
-def _host_record(host: Host) -> dict[str, Any]:
-    memory = host.memory
-    return {
-        "name": host.name,
-        "num_chunks": memory.num_chunks,
-        "chunk_bytes": memory.chunk_bytes,
-        "eviction_policy": memory.eviction_policy,
+        **({} if candidate.host is None else {"host_memory": host_settings_record(candidate.host)}),
     }
 
 
@@ -221,7 +231,9 @@ def _verdict_record(verdict: Verdict) -> dict[str, Any]:
         **_candidate_record(verdict.candidate),
         "is_met": None if verdict.is_open else verdict.is_met,
         "rejected_requests": verdict.num_rejected,
+        **({} if verdict.loaded_share is None else {"loaded_share": verdict.loaded_share}),
         "same_as_memory": same_as and same_as.memory,
+        **({} if same_as is None or same_as.host is None else {"same_as_host": same_as.host.name}),
         "figures": {
             target.name: {"value": value, "margin": margin} for target, value, margin in parts
         },

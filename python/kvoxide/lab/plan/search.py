@@ -1,12 +1,12 @@
 """Plays candidates, the cheapest first, until no candidate that is left can matter."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from kvoxide._core import SimulationResult
 from kvoxide.lab.plan.candidate import Candidate, Cost
-from kvoxide.lab.plan.spare_capacity import has_spare_capacity
+from kvoxide.lab.plan.spare_capacity import has_spare_capacity, has_spare_host_memory
 from kvoxide.lab.plan.target import Target
 from kvoxide.lab.plan.uncertainty import EXACT, Uncertainty
 from kvoxide.lab.plan.verdict import Verdict
@@ -41,6 +41,40 @@ class Search:
         return Run(workload, candidate.policy, candidate.blocks, candidate.host)
 
 
+class Family:
+    """Candidates that differ in one size alone.
+
+    ``key`` returns everything else of a candidate. ``has_spare`` returns whether a played candidate
+    had room to spare in that size, so that larger ones have the same result.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        key: Callable[[Candidate], Hashable],
+        has_spare: Callable[[int], bool],
+    ) -> None:
+        """``candidates`` are in the order of their cost."""
+        alike: dict[Hashable, list[int]] = {}
+        for at, candidate in enumerate(candidates):
+            alike.setdefault(key(candidate), []).append(at)
+        # For each candidate, the smaller ones, smallest first.
+        self._smaller = {at: ats[:place] for ats in alike.values() for place, at in enumerate(ats)}
+        self._has_spare = has_spare
+        self._with_spare: set[int] = set()
+
+    def add(self, at: int) -> None:
+        """Note that a candidate was played."""
+        if self._has_spare(at):
+            self._with_spare.add(at)
+
+    def equal_to(self, at: int, sources: Mapping[int, int]) -> int | None:
+        """Return the played candidate whose result a candidate has, because a smaller one had room
+        to spare; None if none had. ``sources`` has this for the smaller ones."""
+        found = (sources.get(other) for other in self._smaller[at])
+        return next((source for source in found if source in self._with_spare), None)
+
+
 @dataclass(frozen=True)
 class Found:
     """The verdicts in the order of cost, up to the cheapest that meet all targets. They needed
@@ -58,36 +92,34 @@ class Results:
         """Start without any result."""
         self._search = search
         self._played: dict[int, SimulationResult] = {}
-        self._with_spare_capacity: set[int] = set()
         self._least_cost: Cost | None = None
-        alike: dict[tuple[int, str, str, str], list[int]] = {}
-        for at, candidate in enumerate(search.candidates):
-            alike.setdefault(candidate.but_memory, []).append(at)
-        # For each candidate, the candidates that differ in memory alone and have less, smallest
-        # first.
-        self._smaller = {at: ats[:place] for ats in alike.values() for place, at in enumerate(ats)}
+        # For each candidate whose result is known, the played candidate that has it.
+        self._sources: dict[int, int] = {}
+        candidates = search.candidates
+        self._families = (
+            Family(candidates, lambda it: it.but_memory, self._has_spare_memory),
+            Family(candidates, lambda it: it.but_host_memory, self._has_spare_host_memory),
+        )
 
     def add(self, at: int, result: SimulationResult) -> None:
         """Add the result of a candidate."""
-        search = self._search
-        if has_spare_capacity(search.candidates[at], result, search.workload):
-            self._with_spare_capacity.add(at)
-        candidate = search.candidates[at]
+        candidate = self._search.candidates[at]
+        self._played[at] = result
+        for family in self._families:
+            family.add(at)
+        self._sources = dict(self._known())
         if self._judged(candidate, result).is_met:
             self._least_cost = min(candidate.cost, self._least_cost or candidate.cost)
-        self._played[at] = result
 
     def matters(self, at: int) -> bool:
         """Return whether a candidate must be played to know the cheapest. Any thread may call
         this."""
-        if at in self._played or not self._with_spare_capacity.isdisjoint(self._smaller[at]):
-            return False
-        return self._is_of_interest(self._search.candidates[at])
+        return at not in self._sources and self._is_of_interest(self._search.candidates[at])
 
     def found(self, failure: Incomplete | None) -> Found:
         """Return the verdicts so far. They do not depend on the order in which runs ended."""
-        known = map(self._verdict, range(len(self._search.candidates)))
-        verdicts = [v for v in known if v is not None and self._is_of_interest(v.candidate)]
+        known = [self._verdict(at, source) for at, source in sorted(self._sources.items())]
+        verdicts = [verdict for verdict in known if self._is_of_interest(verdict.candidate)]
         return Found(verdicts, sum(v.same_as is None for v in verdicts), failure)
 
     def __len__(self) -> int:
@@ -100,16 +132,30 @@ class Results:
         least = None if self._search.plays_all else self._least_cost
         return least is None or candidate.cost <= least
 
-    def _verdict(self, at: int) -> Verdict | None:
-        """Return the verdict of a candidate. Return None if neither it was played nor a smaller
-        candidate whose result it shares."""
-        search, candidate = self._search, self._search.candidates[at]
-        for other in self._smaller[at]:
-            if other in self._with_spare_capacity:
-                smaller = search.candidates[other]
-                return self._judged(candidate, self._played[other], same_as=smaller)
-        result = self._played.get(at)
-        return None if result is None else self._judged(candidate, result)
+    def _known(self) -> Iterator[tuple[int, int]]:
+        """Yield each candidate whose result is known, and the played candidate that has it."""
+        sources: dict[int, int] = {}
+        # Smaller candidates come first, because they cost less.
+        for at in range(len(self._search.candidates)):
+            equal = (family.equal_to(at, sources) for family in self._families)
+            source = next((other for other in equal if other is not None), None)
+            if source is None and at in self._played:
+                source = at
+            if source is not None:
+                sources[at] = source
+        yield from sources.items()
+
+    def _has_spare_memory(self, at: int) -> bool:
+        candidate, workload = self._search.candidates[at], self._search.workload
+        return has_spare_capacity(candidate, self._played[at], workload)
+
+    def _has_spare_host_memory(self, at: int) -> bool:
+        return has_spare_host_memory(self._search.candidates[at], self._played[at])
+
+    def _verdict(self, at: int, source: int) -> Verdict:
+        candidates = self._search.candidates
+        same_as = None if source == at else candidates[source]
+        return self._judged(candidates[at], self._played[source], same_as)
 
     def _judged(
         self, candidate: Candidate, result: SimulationResult, same_as: Candidate | None = None

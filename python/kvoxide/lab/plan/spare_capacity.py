@@ -1,4 +1,4 @@
-"""Decides when a larger pool cannot matter: a smaller pool never ran short of blocks."""
+"""Decides when a larger pool or CPU memory cannot matter: a smaller one never ran short of room."""
 
 from typing import Final
 
@@ -32,3 +32,12 @@ def has_spare_capacity(candidate: Candidate, result: SimulationResult, workload:
     per_request = sum(longest // spec.block_size + _SPARE_BLOCKS for spec in workload.groups)
     usable = candidate.blocks - 1
     return result.peak_used_blocks + result.cached_blocks + per_request <= usable
+
+
+def has_spare_host_memory(candidate: Candidate, result: SimulationResult) -> bool:
+    """Return whether the same run with any larger CPU memory gives the same figures: it had room
+    for every offer without an eviction, and its policy does not look at its size."""
+    host, counts = candidate.host, result.host_memory
+    if host is None or counts is None or host.memory.eviction_policy == "adaptive":
+        return False
+    return not (counts.evicted_chunks or counts.refused_offers)

@@ -35,6 +35,14 @@ class Verdict:
         return [self.uncertainty.margin(target, value) for target, value in pairs]
 
     @property
+    def loaded_share(self) -> float | None:
+        """Tokens that were loaded from CPU memory, per prompt token (0.0 to 1.0). None without CPU
+        memory."""
+        if self.result.host_memory is None:
+            return None
+        return self.result.loaded_tokens / max(1, self.result.prompt_tokens)
+
+    @property
     def num_rejected(self) -> int:
         """Requests that can never fit the pool. No figure counts them."""
         return self.result.rejected_requests

@@ -19,6 +19,12 @@ def extra_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def has_other_tiers(config: Mapping[str, Any]) -> bool:
+    """Return whether the connector with this ``kv_connector_extra_config`` copies chunks from CPU
+    memory to other tiers."""
+    return config.get("spec_name") == "TieringOffloadingSpec"
+
+
 def extra_configs(transfer: str | None) -> list[Mapping[str, Any]]:
     """Return the ``kv_connector_extra_config`` of each connector that offloads to CPU memory.
 

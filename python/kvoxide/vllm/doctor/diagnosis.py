@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from kvoxide._install_hints import REINSTALL
-from kvoxide.vllm.doctor.connectors import extra_configs
+from kvoxide.vllm.doctor.connectors import extra_configs, has_other_tiers
 from kvoxide.vllm.doctor.model_group import ModelGroups
 from kvoxide.vllm.doctor.probe import run_probe
 from kvoxide.vllm.environment import (
@@ -319,7 +319,9 @@ def _offloading(found: Mapping[str, Any], transfer: str | None) -> Iterator[Chec
             return  # so is the compiled module
         if KEY in extra_config:
             yield Check(ENTRY, True, _sources(extra_config, host), decides=False)
-        yield from _host_tier(found, host)
+        is_tiered = has_other_tiers(extra_config)
+        reasons = found["primary_tier" if is_tiered else "host"]
+        yield from _host_tier({**found, "host": reasons}, host, is_tiered=is_tiered)
 
 
 def _sources(extra_config: Mapping[str, Any], host: HostMode) -> str:
@@ -330,7 +332,7 @@ def _sources(extra_config: Mapping[str, Any], host: HostMode) -> str:
     )
 
 
-def _host_tier(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
+def _host_tier(found: Mapping[str, Any], host: HostMode, *, is_tiered: bool) -> Iterator[Check]:
     """Yield which part of offloading to CPU memory a connector in this mode would get."""
     variable, manager_mode = variables.HOST_VARIABLE, variables.current_mode()
     if "off" in (host.mode, manager_mode):
@@ -339,6 +341,9 @@ def _host_tier(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
     elif manager_mode == "shadow" and host.mode != "shadow":
         used = f"vLLM's own, because {variables.MODE_VARIABLE} is shadow"
         yield Check(_OFFLOADING, False, used, f"unset {host.source}", decides=False)
+    elif host.mode == "shadow" and is_tiered:
+        used = "vLLM's own, because the mode shadow compares nothing with TieringOffloadingSpec"
+        yield Check(_OFFLOADING, False, used, f"unset {host.source}", decides=False)
     elif found["vllm"] is not None and not found["error"]:
         remedy = f"see the checks above, or set {variable}=off"
         ours = "vLLM decides, kvoxide compares" if host.mode == "shadow" else "kvoxide"
@@ -346,10 +351,10 @@ def _host_tier(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
             used = "; ".join(reasons) or ours
             yield Check(name, not reasons, used, remedy, decides=False)
         yield from _simple_connector()
-    yield from _host_policy(found, host)
+    yield from _host_policy(found, host, is_tiered=is_tiered)
 
 
-def _host_policy(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
+def _host_policy(found: Mapping[str, Any], host: HostMode, *, is_tiered: bool) -> Iterator[Check]:
     """Yield whether GPU and CPU memory would decide together, if that is asked for."""
     variable = variables.HOST_POLICY_VARIABLE
     if variables.current().host_policy != "adaptive":
@@ -362,9 +367,9 @@ def _host_policy(found: Mapping[str, Any], host: HostMode) -> Iterator[Check]:
     elif found["host"] or found["connector"] or found["manager"] != NATIVE_CLASS:
         used = "vLLM's own, because kvoxide does not provide all parts"
         yield Check(name, False, used, remedy, decides=False)
-    elif variables.recording_folder() is not None:
-        used = f"vLLM's own, because {variables.RECORD_VARIABLE} is set"
-        yield Check(name, False, used, remedy, decides=False)
+    elif is_tiered:
+        used = "vLLM's own, because TieringOffloadingSpec manages CPU memory"
+        yield Check(name, False, used, f"unset {variable}", decides=False)
     else:
         used = "adaptive, together with the GPU's memory, if the connector's settings allow it"
         yield Check(name, True, used, decides=False)

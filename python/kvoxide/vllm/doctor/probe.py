@@ -20,6 +20,7 @@ NOTHING_FOUND: Final[dict[str, Any]] = {
     "replaced": [],
     "scheduler": [],
     "host": [],
+    "primary_tier": [],
     "connector": [],
     "pool_access": None,
 }

@@ -14,6 +14,7 @@ from kvoxide.vllm.environment import (
     connector_reasons,
     environment_reasons,
     host_reasons,
+    primary_tier_reasons,
     recognise,
     shadow_reasons,
 )
@@ -43,6 +44,7 @@ def probe(found: dict[str, Any], scheduler: str, transfer: str) -> None:
     if is_readable:
         found["replaced"] = replacements()
     found["host"] = host_reasons()
+    found["primary_tier"] = primary_tier_reasons()
     found["connector"] = connector_reasons()
     if transfer:
         found["pool_access"] = [_pool_access(config) for config in connectors(json.loads(transfer))]

@@ -2,7 +2,8 @@
 
 The planning of a model's groups and sizes is not listed: its result is kvoxide's input. vLLM's
 scheduler is not listed either, because its own code runs.
-:mod:`kvoxide.vllm.environment.schedulers` checks its uses of the manager.
+:mod:`kvoxide.vllm.environment.schedulers` checks its uses of the manager. Nor are vLLM's KV hints:
+a hint that cannot be read is counted and logged, and changes no decision.
 """
 
 from dataclasses import dataclass, field

@@ -34,6 +34,7 @@ configured, or if events describe themselves.
 Importing this takes the compiled module; vLLM is imported with the manager.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kvoxide.vllm.offload.compatibility import bound_arguments, reasons_against
@@ -46,6 +47,7 @@ __all__ = [
     "native_class",
     "primary_class",
     "reasons_against",
+    "refuse_other_tiers",
 ]
 
 NO_REQUEST: Final = "\0kvoxide"
@@ -78,3 +80,10 @@ def decide_together(scheduler: Any) -> None:
     from kvoxide.vllm.offload import together
 
     together.decide_together(scheduler)
+
+
+def refuse_other_tiers(extra_config: Mapping[str, Any]) -> None:
+    """Raise an error if memories have to decide together, which other tiers do not allow."""
+    from kvoxide.vllm.offload import together
+
+    together.refuse_other_tiers(extra_config)

@@ -1,11 +1,11 @@
 """Lets GPU and CPU memory of a server decide together, if ``KVOXIDE_HOST_POLICY=adaptive`` asks for
 it and the server's configuration allows it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvoxide import ConfigError
-from kvoxide.vllm.environment import UnsupportedError, host_mode, settings
+from kvoxide.vllm.environment import HostMode, UnsupportedError, host_mode, settings
 from kvoxide.vllm.environment.log import log_decides_not_together, log_decides_together
 
 
@@ -33,12 +33,25 @@ def decide_together(scheduler: Any) -> None:
     if config is not None:
         host = host_mode(getattr(config, "kv_connector_extra_config", None) or {})
         if host.mode == "require":
-            raise UnsupportedError(
-                f"kvoxide cannot follow KVOXIDE_HOST_POLICY=adaptive: {reason}. "
-                f"{host.source}=require forbids another policy; set {host.source}=auto or unset "
-                "KVOXIDE_HOST_POLICY"
-            )
+            raise _unsupported(reason, host)
     log_decides_not_together(reason)
+
+
+def refuse_other_tiers(extra_config: Mapping[str, Any]) -> None:
+    """Raise :class:`UnsupportedError` if the memories of a server with other tiers have to decide
+    together. Its connector has this ``kv_connector_extra_config``."""
+    if settings.current().host_policy != "adaptive":
+        return
+    host = host_mode(extra_config)
+    if host.mode == "require":
+        raise _unsupported("TieringOffloadingSpec manages CPU memory", host)
+
+
+def _unsupported(reason: str, host: HostMode) -> UnsupportedError:
+    return UnsupportedError(
+        f"kvoxide cannot follow KVOXIDE_HOST_POLICY=adaptive: {reason}. {host.source}=require "
+        f"forbids another policy; set {host.source}=auto or unset KVOXIDE_HOST_POLICY"
+    )
 
 
 def _reasons_against(scheduler: Any) -> Iterator[str]:

@@ -57,6 +57,7 @@ def _arrange() -> None:
     settings.parse_host_policy(os.environ)
     for replaced_class in host.REPLACED_CLASSES:
         when_imported(replaced_class.module, replaced_class.take_over)
+    when_imported(host.TIERING_MODULE, host.guard_other_tiers)
     when_imported(hashing.UTILS_MODULE, hashing.take_over)
     when_imported(hashing.ENGINE_MODULE, hashing.take_over_engine)
 

@@ -32,6 +32,8 @@ from kvoxide.vllm.environment import (
 )
 from kvoxide.vllm.plugin.decision import FallBack, constructed, constructing_object
 
+TIERING_MODULE: Final = "vllm.v1.kv_offload.tiering.spec"
+
 
 @dataclass(frozen=True)
 class ReplacedClass:
@@ -182,6 +184,22 @@ def decide_together(scheduler: Any) -> None:
         from kvoxide.vllm import offload
 
         offload.decide_together(scheduler)
+
+
+def guard_other_tiers(module: ModuleType) -> None:
+    """Refuse other tiers, where a setting forbids them, before vLLM creates files for them."""
+    spec = getattr(module, "TieringOffloadingSpec", None)
+    if spec is None or "__new__" in vars(spec):
+        return
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if compiled_module_problem() is None and settings.parse_host_policy(os.environ) != "vllm":
+            from kvoxide.vllm import offload
+
+            offload.refuse_other_tiers(_extra_config(args, kwargs))
+        return object.__new__(cls)
+
+    spec.__new__ = staticmethod(new)
 
 
 def _shadow_connector() -> Any:

@@ -9,6 +9,8 @@ use kvoxide_core::host::{ChunkKeys, ChunkLookup, HashKeys, HostTier, last_window
 pub(super) struct KeysOfBoth<'a> {
     pub keys: HashKeys<'a>,
     pub pool: &'a BlockPool,
+    /// How many leading chunks are known to be found.
+    pub num_found: usize,
 }
 
 impl KeysOfBoth<'_> {
@@ -23,9 +25,10 @@ impl ChunkLookup for KeysOfBoth<'_> {
         self.keys.len()
     }
 
-    fn prefix(&self, mut places: Range<usize>, tier: &HostTier) -> Option<usize> {
-        let (start, end) = (places.start, places.end);
-        Some(places.find(|&place| !self.has(place, tier)).unwrap_or(end) - start)
+    fn prefix(&self, places: Range<usize>, tier: &HostTier) -> Option<usize> {
+        let Range { start, end } = places;
+        let mut unknown = self.num_found.min(end).max(start)..end;
+        Some(unknown.find(|&place| !self.has(place, tier)).unwrap_or(end) - start)
     }
 
     fn window(

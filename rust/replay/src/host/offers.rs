@@ -35,7 +35,7 @@ impl Geometry {
     }
 
     /// Returns how many tokens of a request can be offered.
-    fn num_offerable(
+    pub fn num_offerable(
         &self,
         progress: &Progress<'_>,
         num_tokens: usize,

@@ -26,6 +26,18 @@ pub(super) struct RequestState {
     pub has_ended: bool,
     /// Whether the request's load has waited for stores of the blocks that it takes.
     pub has_waited_for_stores: bool,
+    /// The last offer for which there was no room, if its blocks are the same still.
+    pub refused: Option<OfferedAt>,
+}
+
+/// The values that decide an offer of a request and its result, apart from its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OfferedAt {
+    /// The changes of the tier's chunks so far.
+    pub num_changes: u64,
+    pub num_tokens: usize,
+    pub num_hashes: usize,
+    pub has_ended: bool,
 }
 
 impl RequestState {
@@ -40,6 +52,7 @@ impl RequestState {
 
     /// Starts again from the first token.
     pub fn restart(&mut self) {
+        self.refused = None;
         self.next.fill(0);
         self.num_old.fill(0);
         self.blocks.iter_mut().for_each(Vec::clear);
@@ -47,6 +60,7 @@ impl RequestState {
 
     /// Replaces the blocks of a group by a request's table.
     pub fn set_blocks(&mut self, at: usize, table: &GroupBlocks) {
+        self.refused = None;
         let blocks = &mut self.blocks[at];
         blocks.clear();
         blocks.extend(table.iter());
@@ -60,6 +74,7 @@ impl RequestState {
         for block in self.blocks[at].get_mut(places).unwrap_or_default() {
             if allocated.contains(block) {
                 *block = NULL_BLOCK;
+                self.refused = None;
             }
         }
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from kvoxide._core import __version__
+from kvoxide.lab.output.tables import Table
 from kvoxide.lab.replay.page import figures
 from kvoxide.lab.replay.page.document import Figure, Group, Page, Section
 from kvoxide.lab.replay.page.facts import facts, missing, tiles
@@ -13,6 +14,7 @@ from kvoxide.lab.replay.results import (
     HitShares,
     comparison_hit_shares,
     hit_share_table,
+    host_notes,
     host_tables,
     outcome_table,
     serving_tables,
@@ -63,12 +65,17 @@ def _hits(comparison: Comparison, styles: Styles) -> Section:
         )
         for size in _played(comparison)
     ]
-    tables = [outcome_table(outcomes, f"All runs\n{_CALL}"), *host_tables(outcomes)]
+    tables = [outcome_table(outcomes, f"All runs\n{_CALL}"), *_of_hosts(outcomes)]
     if len(sizes) == 1:
         return Section("Hits", figures=bars, tables=tables)
     shares = comparison_hit_shares(comparison)
     curve = figures.hit_shares(shares, styles, "Hit share over the pool size")
     return Section("Hits", figures=[curve, *bars], tables=[hit_share_table(shares), *tables])
+
+
+def _of_hosts(outcomes: Sequence[Outcome]) -> Iterator[Table]:
+    for title, keys, columns in host_tables(outcomes):
+        yield Table("\n".join([title, *host_notes(outcomes)]), keys, columns)
 
 
 def _times(comparison: Comparison, styles: Styles) -> Section | None:

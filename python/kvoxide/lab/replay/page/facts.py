@@ -6,7 +6,7 @@ from kvoxide._core import Serving
 from kvoxide.lab.replay.input import CLAIRVOYANT, UNLIMITED
 from kvoxide.lab.replay.page.document import Tile
 from kvoxide.lab.replay.results import hits_text, timed_outcomes
-from kvoxide.lab.replay.run import Comparison, Incomplete, Outcome
+from kvoxide.lab.replay.run import Comparison, Incomplete, Outcome, Settings
 
 # The least unit in which a part of a step's time is at least 1.
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
@@ -38,6 +38,8 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
     if settings.left_out:
         found["Left out"] = settings.left_out
     found["Pool"] = [", ".join(f"{size:,}" for size in settings.pool_sizes) + " blocks"]
+    if any(settings.hosts):
+        found["CPU memory"] = list(_hosts(settings))
     found["Scheduler"] = [
         f"{settings.concurrency:,} requests at a time,"
         f" {settings.max_batched_tokens:,} tokens per step"
@@ -85,6 +87,20 @@ def tiles(comparison: Comparison) -> Iterator[Tile]:
 
 def _where(outcome: Outcome) -> str:
     return f"{outcome.name}, {outcome.run.blocks or 0:,} blocks"
+
+
+def _hosts(settings: Settings) -> Iterator[str]:
+    """Yield the sizes with their policies, and the link if transfers take time."""
+    hosts = [host for host in settings.hosts if host is not None]
+    yield ", ".join(host.name for host in hosts)
+    if settings.serving is None:
+        return
+    memory = hosts[0].memory
+    for verb, bandwidth, latency in (
+        ("load", memory.load_bandwidth, memory.load_latency),
+        ("store", memory.store_bandwidth, memory.store_latency),
+    ):
+        yield f"a {verb} takes {_duration(latency)} and its bytes at {bandwidth / 1e9:.4g} GB/s"
 
 
 def _clock(serving: Serving) -> Iterator[str]:

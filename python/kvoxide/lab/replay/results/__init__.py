@@ -23,7 +23,13 @@ from kvoxide.lab.replay.results.figures import (
     line_style,
     pool_course,
 )
-from kvoxide.lab.replay.results.host_results import host_tables, print_host_memory
+from kvoxide.lab.replay.results.host_results import (
+    host_notes,
+    host_settings_record,
+    host_tables,
+    print_host_memory,
+    size_note,
+)
 from kvoxide.lab.replay.results.outcome_records import request_lines
 from kvoxide.lab.replay.results.plots import draw_hit_shares, draw_trace
 from kvoxide.lab.replay.results.tables import (
@@ -49,6 +55,8 @@ __all__ = [
     "has_tick_for_each",
     "hit_share_table",
     "hits_text",
+    "host_notes",
+    "host_settings_record",
     "host_tables",
     "is_logarithmic",
     "is_reference",
@@ -63,6 +71,7 @@ __all__ = [
     "request_lines",
     "serving_settings_record",
     "serving_tables",
+    "size_note",
     "timed_outcomes",
     "trace_record",
 ]

@@ -1,7 +1,7 @@
 """Describe the figures that ``--plot`` and ``--html`` both draw: series, colours and lines."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, Literal
 
@@ -9,7 +9,6 @@ from kvoxide.lab.output.colours import (
     BLOCKS,
     EVICTIONS,
     FATES,
-    HIT_ON_CPU,
     POLICIES,
     REFERENCE,
 )
@@ -50,8 +49,11 @@ def fate_bars(outcomes: Sequence[Outcome]) -> FateBars:
         Series(name, [shares[index] for _, shares in rows], colour)
         for index, (name, (colour, _)) in enumerate(FATES.items())
     ]
+    on_gpu, on_cpu, *_ = parts
     if all(outcome.loaded_share is None for outcome in outcomes):
-        parts = [part for part in parts if part.name != HIT_ON_CPU]
+        parts.remove(on_cpu)
+    else:
+        parts[0] = replace(on_gpu, name="hit on GPU")
     return FateBars([name for name, _ in rows], parts)
 
 

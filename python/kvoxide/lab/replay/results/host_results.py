@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from kvoxide._core import HostMemoryResult
+from kvoxide._core import HostMemoryResult, KVCacheGroupSpec
 from kvoxide.lab.output.tables import Column, Table, print_table
-from kvoxide.lab.replay.input import memory_text
+from kvoxide.lab.replay.input import Host, memory_text
 from kvoxide.lab.replay.run import Outcome
 
 _GB: Final = 1e9
@@ -36,8 +36,8 @@ def host_tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
 
 def host_notes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield sentences on runs with CPU memory: sizes that bring little, and slow links."""
-    for outcome, result in _with_host(outcomes):
-        if (note := _size_note(outcome, result)) is not None:
+    for outcome, _ in _with_host(outcomes):
+        if (note := _size_note(outcome)) is not None:
             yield f"{outcome.name}: {note}"
     speeds = [(speed, o.name) for o, _ in _with_host(outcomes) if (speed := pays_above(o))]
     if speeds:
@@ -59,24 +59,29 @@ def pays_above(outcome: Outcome) -> float | None:
     return loaded / seconds if seconds > 0 else None
 
 
+def host_settings_record(host: Host) -> dict[str, Any]:
+    """Return CPU memory and its settings as a JSON value."""
+    memory = host.memory
+    names = (
+        "num_chunks",
+        "chunk_bytes",
+        "eviction_policy",
+        "store_threshold",
+        "offload_prompt_only",
+        "load_bandwidth",
+        "load_latency",
+        "store_bandwidth",
+        "store_latency",
+    )
+    return {"name": host.name, **{name: getattr(memory, name) for name in names}}
+
+
 def host_record(outcome: Outcome) -> dict[str, Any]:
     """Return the counts of CPU memory as fields of an outcome's JSON value; none without it."""
     run, result = outcome.run, outcome.result.host_memory
     if run.host is None:
         return {}
-    memory = run.host.memory
-    settings = {
-        "name": run.host.name,
-        "num_chunks": memory.num_chunks,
-        "chunk_bytes": memory.chunk_bytes,
-        "eviction_policy": memory.eviction_policy,
-        "store_threshold": memory.store_threshold,
-        "offload_prompt_only": memory.offload_prompt_only,
-        "load_bandwidth": memory.load_bandwidth,
-        "load_latency": memory.load_latency,
-        "store_bandwidth": memory.store_bandwidth,
-        "store_latency": memory.store_latency,
-    }
+    memory, settings = run.host.memory, host_settings_record(run.host)
     if run.is_joined or result is None or outcome.is_bound:
         return {"host_memory": settings, "is_one_pool": run.is_joined}
     counts = {
@@ -116,28 +121,36 @@ def _with_host(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, HostMemor
             yield outcome, result
 
 
-def _size_note(outcome: Outcome, result: HostMemoryResult) -> str | None:
-    """Return why the size of CPU memory brings little under vLLM's policies, if it does."""
+def _size_note(outcome: Outcome) -> str | None:
     host = outcome.run.host
-    if host is None or host.memory.eviction_policy == "adaptive":
+    if host is None:
         return None
-    instances = 1 if (serving := outcome.run.workload.serving) is None else serving.instances
-    num_chunks = result.num_chunks // instances
     longest = int(outcome.result.per_request[:, 0].max(initial=0))
+    return size_note(host, outcome.run.blocks or 0, longest, outcome.run.workload.groups)
+
+
+def size_note(
+    host: Host, blocks: int, longest: int, groups: Sequence[KVCacheGroupSpec]
+) -> str | None:
+    """Return why CPU memory of this size brings little under vLLM's policies, if it does. The pool
+    has ``blocks`` blocks, and the longest prompt ``longest`` tokens."""
+    num_chunks = host.memory.num_chunks
+    if host.memory.eviction_policy == "adaptive":
+        return None
     needed = sum(
         longest // spec.block_size
-        for spec in outcome.run.workload.groups
+        for spec in groups
         if spec.sliding_window is None and not spec.kind.startswith("mamba")
     )
     if num_chunks < needed:
         return (
             f"the longest prompt has {needed:,} full blocks, and CPU memory has room for"
-            f" {num_chunks:,}. vLLM stores none of a larger offer; use more CPU memory"
+            f" {num_chunks:,}. It cannot hold such a prompt; use more CPU memory"
         )
-    if num_chunks < (outcome.run.blocks or 0):
+    if num_chunks < blocks:
         return (
-            f"CPU memory has {num_chunks:,} blocks, fewer than the pool. vLLM stores what the pool"
-            " holds too, so it brings little; use at least twice the pool"
+            f"CPU memory has {num_chunks:,} blocks, fewer than the pool of {blocks:,}. vLLM stores"
+            " what the pool holds too, so it mostly holds copies; use at least twice the pool"
         )
     return None
 

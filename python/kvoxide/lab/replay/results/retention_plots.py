@@ -40,7 +40,8 @@ def draw_blocks(axes: "Axes", outcome: Outcome) -> None:
     )
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(_percent())
-    axes.set_ylabel(f"{outcome.name}\nblocks")
+    axes.set_title(outcome.name, fontsize="small")
+    axes.set_ylabel("blocks")
     for request, function in course.scoring_functions:
         # The names would overlap.
         axes.text(request, 1.02, function[0].upper(), fontsize="x-small")

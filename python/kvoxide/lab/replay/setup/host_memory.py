@@ -94,8 +94,8 @@ class HostOptions:
             num_chunks = size // chunk_bytes if self.host_memories is not None else size
             if num_chunks == 0:
                 raise ConfigError(
-                    f"{size:,} bytes of CPU memory have no room for a block, which takes"
-                    f" {chunk_bytes:,} bytes; give more to --host-memory"
+                    f"{size:,} bytes of CPU memory have no room for a block of"
+                    f" {chunk_bytes:,} bytes; use more, such as 64GiB"
                 )
             for policy in self.eviction_policies:
                 memory = self._memory(num_chunks, chunk_bytes, policy)

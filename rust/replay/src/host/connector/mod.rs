@@ -9,7 +9,7 @@ mod transfers;
 use std::collections::{HashMap, HashSet};
 
 use kvoxide_core::host::{
-    ChunkLookup, HashKeys, Horizon, HostPolicy, HostTier, HostTierConfig, WantedLoad,
+    ChunkLookup, HashKeys, Horizon, HostGroup, HostPolicy, HostTier, HostTierConfig, WantedLoad,
 };
 use kvoxide_core::joint::{JointPool, blocks_to_load, note_used};
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
@@ -48,6 +48,8 @@ pub(crate) struct HostConnector {
     now: Nanoseconds,
     /// The number of steps so far.
     num_steps: u64,
+    /// The number of changes of the tier's chunks so far.
+    num_changes: u64,
     /// Loads that ended, by request.
     loaded: Vec<RequestId>,
     report: HostReport,
@@ -95,6 +97,7 @@ impl HostConnector {
             horizon: Horizon::default(),
             now: 0,
             num_steps: 0,
+            num_changes: 0,
             loaded: Vec::new(),
             report: HostReport {
                 capacity: settings.num_chunks,
@@ -165,13 +168,20 @@ impl HostConnector {
         keys: &[HashKeys<'_>],
         num_hit: usize,
     ) -> usize {
-        let pool = manager.pool();
-        let keys: Vec<_> = keys.iter().map(|&keys| KeysOfBoth { keys, pool }).collect();
-        let groups = self.geometry.groups().iter().zip(&keys);
-        let full = groups.filter(|(group, _)| group.window_chunks.is_none());
+        let (pool, groups) = (manager.pool(), self.geometry.groups());
+        // A hit has all of its full attention.
+        let of_group = |(group, &keys): (&HostGroup, _)| KeysOfBoth {
+            keys,
+            pool,
+            num_found: group.window_chunks.map_or(num_hit / group.tokens_per_chunk, |_| 0),
+        };
+        let mut keys: Vec<_> = groups.iter().zip(keys).map(of_group).collect();
+        let full = groups.iter().zip(&mut keys).filter(|(group, _)| group.window_chunks.is_none());
         let ends = full.map(|(group, keys)| {
-            let places = 0..keys.len().min((wanted.num_tokens - 1) / group.tokens_per_chunk);
-            keys.prefix(places, &self.tier).unwrap_or(0) * group.tokens_per_chunk
+            let size = group.tokens_per_chunk;
+            let places = 0..keys.len().min((wanted.num_tokens - 1) / size);
+            keys.num_found = keys.prefix(places, &self.tier).unwrap_or(0);
+            keys.num_found * size
         });
         let Some(full_end) = ends.min().filter(|&end| end > num_hit) else { return 0 };
         let whole = WantedLoad { num_computed: 0, ..*wanted };
@@ -201,6 +211,7 @@ impl HostConnector {
         state.num_jobs += 1;
         state.has_waited_for_stores = false;
         self.tier.prepare_load(&mut state.host, keys.iter().copied())?;
+        self.num_changes += 1;
         self.report.loads += 1;
         self.report.loaded_twice += twice as u64;
         self.tier.set_loading(keys.iter().map(|&(key, _)| key), true);

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use kvoxide_core::host::{ChunkKeys, ChunkLookup, HostGroup};
-use kvoxide_core::{Error, Manager, NULL_BLOCK, Offload, RequestId, RequestView};
+use kvoxide_core::{Error, HashSource as _, Manager, NULL_BLOCK, Offload, RequestId, RequestView};
 
 use super::HostConnector;
 use crate::clock::Nanoseconds;
 use crate::host::geometry::GroupMask;
 use crate::host::jobs::Job;
 use crate::host::offers::{Offer, Offered};
-use crate::host::request::{Progress, RequestState};
+use crate::host::request::{OfferedAt, Progress, RequestState};
 
 impl HostConnector {
     /// Makes the stores of a step: states that the manager hands over, then the offers of
@@ -116,12 +116,27 @@ impl HostConnector {
         if !self.geometry.may_offer(state, progress, prompt_only) {
             return Ok(());
         }
+        let offered = OfferedAt {
+            num_changes: self.num_changes,
+            num_tokens: self.geometry.num_offerable(progress, progress.num_computed, prompt_only),
+            num_hashes: progress.hashes.len(),
+            has_ended: progress.has_ended,
+        };
+        // The same offer has the same result, unless offers are counted.
+        if state.refused == Some(offered) && self.settings.store_threshold < 2 {
+            self.report.refused += 1;
+            return Ok(());
+        }
         let Offer { chunks, ends } = self.geometry.offer(state, progress, prompt_only);
         let has_room = chunks.is_empty() || self.store(request, &chunks)?;
-        // An offer without room is repeated in the next step.
-        if has_room {
-            let next = &mut self.state(request).next;
-            next.iter_mut().zip(ends).for_each(|(next, end)| *next = end.max(*next));
+        let state = self.state(request);
+        match has_room {
+            true => {
+                let next = state.next.iter_mut().zip(ends);
+                next.for_each(|(next, end)| *next = end.max(*next));
+            }
+            // An offer without room is repeated in the next step.
+            false => state.refused = Some(offered),
         }
         Ok(())
     }
@@ -140,6 +155,7 @@ impl HostConnector {
         if plan.stored.is_empty() {
             return Ok(true);
         }
+        self.num_changes += 1;
         let groups = self.geometry.groups();
         let is_tail = |chunk: &Offered| groups[chunk.group].window_chunks.is_some();
         let stored: Vec<_> = plan.stored.iter().map(|&at| chunks[at]).collect();

@@ -115,6 +115,7 @@ impl HostConnector {
     }
 
     fn end_job(&mut self, request: RequestId) {
+        self.num_changes += 1;
         let Some(state) = self.requests.get_mut(&request) else { return };
         state.num_jobs -= 1;
         if state.has_ended && state.num_jobs == 0 {
