@@ -268,9 +268,6 @@ impl Cache for ManagedCache {
     }
 
     fn leave_windows(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
-        if self.host.is_none() {
-            return;
-        }
         // A request that never got a block is unknown to the manager.
         let _ = self.call(request.id, |manager| {
             let num_prompt_tokens = Some(request.num_prompt_tokens);

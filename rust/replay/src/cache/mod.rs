@@ -86,8 +86,8 @@ pub trait Cache {
         false
     }
 
-    /// Releases the blocks of a request that left their windows, as a server with CPU memory does
-    /// before the request ends. The output of `num_computed_tokens` tokens is known.
+    /// Releases the blocks of a request that left their windows. The output of
+    /// `num_computed_tokens` tokens is known.
     fn leave_windows(&mut self, _request: &RequestView<'_>, _num_computed_tokens: usize) {}
 
     /// Releases all blocks of a request that will run again.

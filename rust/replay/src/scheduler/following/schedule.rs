@@ -111,7 +111,7 @@ impl<C: Cache> Follower<'_, C> {
 
     /// Lets a request wait for its blocks, unless it runs.
     pub(super) fn make_due(&mut self, index: usize) {
-        if let Some(loaded) = self.loading.remove(&index) {
+        if let Some(loaded) = self.take_loading(index) {
             let at = self.due.iter().take_while(|request| request.num_computed_tokens > 0).count();
             self.due.insert(at, ActiveRequest { only_loads: false, ..loaded });
             return;
@@ -130,10 +130,17 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
+    fn take_loading(&mut self, index: usize) -> Option<ActiveRequest> {
+        let place = self.loading.iter().position(|request| request.index == index)?;
+        Some(self.loading.remove(place))
+    }
+
     pub(super) fn note_preempted(&mut self, preempted: &Preempted) {
         let Some(&index) = self.requests.get(&(self.schedule, preempted.request)) else { return };
         self.running.retain(|&it| it != index);
         self.victims.push_back(index);
+        self.preempted.insert(index, self.num_preempted);
+        self.num_preempted += 1;
         let end = self.positions.get(&index).map(|position| position.end);
         let is_here = |it: &ActiveRequest| it.index == index && Some(it.num_computed_tokens) == end;
         if let Some(place) = self.run.running.iter().position(is_here) {
@@ -184,7 +191,8 @@ impl<C: Cache> Follower<'_, C> {
         let Some(&index) = self.requests.get(&(self.schedule, number)) else { return };
         self.running.retain(|&it| it != index);
         self.victims.retain(|&it| it != index);
-        if let Some(request) = self.loading.remove(&index) {
+        self.preempted.remove(&index);
+        if let Some(request) = self.take_loading(index) {
             return self.run.end_loading(&request);
         }
         if !self.positions.contains_key(&index) {
