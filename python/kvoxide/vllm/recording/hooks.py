@@ -48,7 +48,7 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         started = time.perf_counter()
         output = original(self, *args, **kwargs)
-        recorder.step_scheduled(started, output, self.connector)
+        recorder.step_scheduled(started, output, self)
         return output
 
     return schedule
@@ -59,8 +59,10 @@ def _update_from_output(original: Callable[..., Any]) -> Callable[..., Any]:
     def update_from_output(
         self: Any, scheduler_output: Any, model_runner_output: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
         recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on and self.connector is not None:
+            recorder.note_completed(model_runner_output)
+        result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
         if recorder is not None and recorder.is_on:
             if self.connector is not None:
                 recorder.note_transfers(self.connector)

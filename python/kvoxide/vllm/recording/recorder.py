@@ -77,6 +77,8 @@ class Recorder:
         self._limit_bytes = limit
         self._has_end = False
         self._has_preempted = False
+        # Whether the last event was a step without tokens.
+        self._has_waited = False
         # Tokens that requests had when they were preempted. Where these are computed again, their
         # blocks are cached when the step is scheduled, although its output is in flight.
         self._preempted: dict[str, int] = {}
@@ -110,7 +112,7 @@ class Recorder:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
             num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
-            self._events.append(
+            self._add(
                 EndedRequest(
                     request.request_id,
                     request.arrival_time,
@@ -136,27 +138,39 @@ class Recorder:
         is_aborted = request.status.name == "FINISHED_ABORTED"
         return int(request.num_computed_tokens) if self._has_host_memory and is_aborted else 0
 
-    def step_scheduled(self, started: float, output: Any, connector: Any = None) -> None:
-        """Record a step that was scheduled. ``started`` is when that began, in seconds of
-        :func:`time.perf_counter`. ``connector`` is the scheduler's."""
+    def step_scheduled(self, started: float, output: Any, scheduler: Any) -> None:
+        """Record a step that ``scheduler`` scheduled. ``started`` is when that began, in seconds of
+        :func:`time.perf_counter`."""
         try:
             for request_id, outcomes in self._take_outcomes():
                 # A preempted request is admitted again, and hits its own blocks.
                 self._outcomes.setdefault(request_id, outcomes)
             has_preempted, self._has_preempted = self._has_preempted, False
-            transfers = self._transfers.begin(output, connector)
+            transfers = self._transfers.begin(output, scheduler.connector)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                if has_preempted or transfers.are_any:
-                    self._events.append(_scheduled_step(output, len(self._scheduled), transfers))
+                if has_preempted or transfers.are_any or self._changes_blocks(scheduler):
+                    self._add(_scheduled_step(output, len(self._scheduled), transfers))
+                    self._has_waited = True
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
             step = _scheduled_step(output, len(self._scheduled), transfers)
-            self._events.append(step)
+            self._add(step)
             self._scheduled[id(output)] = (started, *_work(output, step))
         except Exception as error:
             self._fail(error)
+
+    def _changes_blocks(self, scheduler: Any) -> bool:
+        """Return whether a step without tokens can have changed blocks of a server with CPU memory:
+        a load has ended, or there was no room for a request. Servers repeat such steps while they
+        wait, which changes nothing more."""
+        waits = scheduler.connector is not None and scheduler.has_unfinished_requests()
+        return waits and not self._has_waited
+
+    def _add(self, event: _Event) -> None:
+        self._has_waited = False
+        self._events.append(event)
 
     def step_ends(self, output: Any, *, has_more: bool) -> None:
         """Record that the output of a step was processed. ``has_more`` is whether requests are
@@ -169,6 +183,7 @@ class Recorder:
             scheduled = self._scheduled.pop(id(output), None)
             if scheduled is None:
                 return
+            self._has_waited = False
             started, *work = scheduled
             now = time.perf_counter()
             if not self._has_more:
@@ -179,11 +194,18 @@ class Recorder:
         except Exception as error:
             self._fail(error)
 
+    def note_completed(self, model_runner_output: Any) -> None:
+        """Note in which order the transfers end that workers report in an output."""
+        try:
+            self._transfers.note_completed(model_runner_output)
+        except Exception as error:
+            self._fail(error)
+
     def note_transfers(self, connector: Any) -> None:
         """Record the transfers of a connector that have ended since the last call."""
         try:
             if jobs := self._transfers.take_ended(connector):
-                self._events.append(TransfersEnded(jobs))
+                self._add(TransfersEnded(jobs))
         except Exception as error:
             self._fail(error)
 
@@ -192,16 +214,14 @@ class Recorder:
         try:
             self._has_preempted = True
             self._preempted[request.request_id] = request.num_tokens
-            self._events.append(
-                Preempted(request.request_id, request.num_tokens, _num_settled(request))
-            )
+            self._add(Preempted(request.request_id, request.num_tokens, _num_settled(request)))
         except Exception as error:
             self._fail(error)
 
     def cache_reset(self, *, preempts: bool) -> None:
         """Record that the prefix cache was emptied. ``preempts`` is whether running requests were
         preempted for it."""
-        self._events.append(CacheReset(time.time(), preempts))
+        self._add(CacheReset(time.time(), preempts))
 
     def requests_left(self, has_more: bool) -> None:
         """Note whether requests are left. If none are, the engine waits, and this time belongs to
