@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from .scenario import Scenario
@@ -52,8 +53,8 @@ class Traffic:
             if self._reuses_ids and rng.random() < 0.5:
                 yield self._add(name, self._tokens(side))
         if rng.random() < self._resets:
-            yield partial(
-                World.reset, with_running=rng.random() < 0.3, with_host=rng.random() < 0.7
+            yield methodcaller(
+                "reset", with_running=rng.random() < 0.3, with_host=rng.random() < 0.7
             )
 
     def _add(self, name: str, tokens: list[int]) -> Callable[[World], Any]:
