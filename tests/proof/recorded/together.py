@@ -30,9 +30,9 @@ COUNTED: Final = ("hits", "loaded tokens", "stored", "loaded")
 
 
 def recordable(seed: int) -> tuple[Scenario, settings.Settings]:
-    """Draw a server. A recording does not hold which tokens a request may load, drafts without
-    tokens, or resets of CPU memory."""
-    scenario = replace(draw(seed), eagle_group=None, resets=0.0)
+    """Draw a server. A recording does not hold which tokens a request may load, or drafts without
+    tokens."""
+    scenario = replace(draw(seed), eagle_group=None)
     retention = random.Random(seed).choice(settings.RETENTIONS)
     if retention == "adaptive":
         scenario = replace(scenario, interval=None)

@@ -36,7 +36,12 @@ class Transfers:
     def __init__(self) -> None:
         """Start without transfers."""
         self._jobs: set[int] = set()
+        # The requests of loads.
+        self._loads: dict[int, str] = {}
+        # Requests whose loads began before a reset of CPU memory. The connector has forgotten them.
+        self._forgotten: dict[str, int] = {}
         self._completed: list[int] = []
+        self._received: list[str] = []
 
     def begin(self, output: Any, connector: Any) -> NewTransfers:
         """Return the transfers that begin in a step. Loads that end with the step are left out."""
@@ -45,6 +50,7 @@ class Transfers:
             return _NONE
         loads, stores = _jobs(metadata, "load_jobs"), _jobs(metadata, "store_jobs")
         self._jobs.update(job for job, _ in (*loads, *stores))
+        self._loads.update(loads)
         of_requests = [(job, name) for job, name in stores if name != NO_REQUEST]
         leaving = [job for job, name in stores if name == NO_REQUEST]
         num_asked = getattr(getattr(connector, "connector_scheduler", None), "num_asked", 0)
@@ -58,9 +64,21 @@ class Transfers:
         output = getattr(model_runner_output, "kv_connector_output", None)
         metadata = getattr(output, "kv_connector_worker_meta", None)
         self._completed = list(getattr(metadata, "completed_jobs", ()))
+        # This is a set. The scheduler iterates over the same object.
+        self._received = list(getattr(output, "finished_recving", None) or ())
+
+    def reset(self) -> None:
+        """Note that CPU memory was emptied. Loads in progress still end, and stores do not."""
+        self._forgotten.update((name, job) for job, name in self._loads.items())
+        self._jobs.clear()
+        self._loads.clear()
 
     def take_ended(self, connector: Any) -> list[int]:
         """Return the transfers that have ended since the last call, in this order."""
+        received = (self._forgotten.pop(name, None) for name in self._received)
+        return [*(job for job in received if job is not None), *self._take_ended(connector)]
+
+    def _take_ended(self, connector: Any) -> list[int]:
         if not self._jobs:
             return []
         open_jobs = getattr(getattr(connector, "connector_scheduler", None), "_jobs", None)
@@ -68,6 +86,8 @@ class Transfers:
             return []
         ended = {job for job in self._jobs if job not in open_jobs}
         self._jobs -= ended
+        for job in ended:
+            self._loads.pop(job, None)
         reported = [job for job in self._completed if job in ended]
         return reported + sorted(ended.difference(reported))
 

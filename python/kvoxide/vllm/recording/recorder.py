@@ -82,6 +82,8 @@ class Recorder:
         # Tokens that requests had when they were preempted. Where these are computed again, their
         # blocks are cached when the step is scheduled, although its output is in flight.
         self._preempted: dict[str, int] = {}
+        # The most tokens that requests had computed when they were preempted.
+        self._computed: dict[str, int] = {}
         self._transfers = Transfers()
         self._has_host_memory = header.get("host_memory") is not None
         self._take_outcomes = take_outcomes
@@ -112,6 +114,7 @@ class Recorder:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
             num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
+            num_before = self._computed.pop(request.request_id, 0)
             self._add(
                 EndedRequest(
                     request.request_id,
@@ -123,7 +126,7 @@ class Recorder:
                     request.sampling_params,
                     getattr(request, "session_id", None),
                     getattr(request, "kv_hints", None),
-                    max(_num_settled(request), num_again),
+                    max(_num_settled(request), num_again, num_before),
                     bool(request.skip_reading_prefix_cache),
                     outcomes,
                     self._num_offered(request),
@@ -149,7 +152,11 @@ class Recorder:
             transfers = self._transfers.begin(output, scheduler.connector)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                if has_preempted or transfers.are_any or self._changes_blocks(scheduler):
+                # With CPU memory, the step can have cached the blocks of a load, or released the
+                # blocks of a request without room. Servers repeat it while they wait, which
+                # changes nothing more.
+                is_first = scheduler.connector is not None and not self._has_waited
+                if has_preempted or transfers.are_any or is_first:
                     self._add(_scheduled_step(output, len(self._scheduled), transfers))
                     self._has_waited = True
                 return
@@ -160,13 +167,6 @@ class Recorder:
             self._scheduled[id(output)] = (started, *_work(output, step))
         except Exception as error:
             self._fail(error)
-
-    def _changes_blocks(self, scheduler: Any) -> bool:
-        """Return whether a step without tokens can have changed blocks of a server with CPU memory:
-        a load has ended, or there was no room for a request. Servers repeat such steps while they
-        wait, which changes nothing more."""
-        waits = scheduler.connector is not None and scheduler.has_unfinished_requests()
-        return waits and not self._has_waited
 
     def _add(self, event: _Event) -> None:
         self._has_waited = False
@@ -213,15 +213,27 @@ class Recorder:
         """Record a request that is about to be preempted."""
         try:
             self._has_preempted = True
+            num_settled = _num_settled(request)
             self._preempted[request.request_id] = request.num_tokens
-            self._add(Preempted(request.request_id, request.num_tokens, _num_settled(request)))
+            num_before = self._computed.get(request.request_id, 0)
+            self._computed[request.request_id] = max(num_settled, num_before)
+            self._add(Preempted(request.request_id, request.num_tokens, num_settled))
         except Exception as error:
             self._fail(error)
 
-    def cache_reset(self, *, preempts: bool) -> None:
-        """Record that the prefix cache was emptied. ``preempts`` is whether running requests were
-        preempted for it."""
-        self._add(CacheReset(time.time(), preempts))
+    def cache_reset(self, *, preempts: bool, is_empty: bool) -> None:
+        """Record a reset of the prefix cache. ``preempts`` is whether running requests were
+        preempted for it, and ``is_empty`` whether the cache was emptied."""
+        if is_empty:
+            self._add(CacheReset(time.time(), "preempting" if preempts else "idle"))
+        elif preempts:
+            self._add(CacheReset(time.time(), "failed"))
+
+    def host_reset(self) -> None:
+        """Record that CPU memory was emptied."""
+        if self._has_host_memory:
+            self._transfers.reset()
+            self._add(CacheReset(time.time(), "host"))
 
     def requests_left(self, has_more: bool) -> None:
         """Note whether requests are left. If none are, the engine waits, and this time belongs to
@@ -278,6 +290,7 @@ class Recorder:
             self._events.clear()
             self._steps.clear()
             self._preempted.clear()
+            self._computed.clear()
             self._outcomes.clear()
 
     def _write_all(self) -> None:
@@ -309,6 +322,8 @@ class Recorder:
             elif isinstance(event, TransfersEnded):
                 self._schedule.transfers_ended(event)
             elif isinstance(event, CacheReset):
+                if event.kind == "host":
+                    self._schedule.host_reset()
                 yield self._schedule.take_line() + reset_line(event, self._started)
             else:
                 number = self._schedule.ended(event.request_id)

@@ -95,6 +95,12 @@ pub trait Cache {
         self.free(request);
     }
 
+    /// Does the same as [`Self::preempt`], but the blocks return to the pool with
+    /// [`Self::steps_ended`], once `num_steps` steps have ended.
+    fn preempt_after(&mut self, request: RequestId, _num_steps: usize) {
+        self.preempt(request);
+    }
+
     /// Returns the CPU memory and the manager, if there is CPU memory.
     fn host(&mut self) -> Option<(&mut HostConnector, &mut Manager)> {
         None

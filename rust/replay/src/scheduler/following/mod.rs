@@ -97,6 +97,7 @@ impl<'a, C: Cache> Follower<'a, C> {
         self.schedule = index as u32;
         self.num_in_flight = 0;
         self.reset();
+        self.run.reset_host();
         for (place, event) in schedule.events.iter().enumerate() {
             self.run.check_cancelled()?;
             let later = &schedule.events[place + 1..];
@@ -117,6 +118,8 @@ impl<'a, C: Cache> Follower<'a, C> {
                 ScheduleEvent::Loading(numbers) => self.note_loading(numbers),
                 &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
+                ScheduleEvent::ResetFailed => self.preempt_victims(),
+                ScheduleEvent::HostReset => self.run.reset_host(),
                 ScheduleEvent::Finished(numbers) => self.note_finished(numbers),
                 ScheduleEvent::Transferred(ended) => self.note_transferred(ended),
                 &ScheduleEvent::Asked(num_blocks) => self.run.ask_for_stores(num_blocks.into()),
