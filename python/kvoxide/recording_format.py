@@ -11,7 +11,8 @@ files of a kind from 0. A file of requests has these lines, in the order of even
   requests that differ from that. ``{"preempted": request}`` names a request that the next step
   preempts.
 - ``{"running": [[request, tokens], ...]}``: the requests that run when a later file begins
-- ``{"reset": "idle" | "preempting", "timestamp": milliseconds}``: the prefix cache was emptied
+- ``{"reset": "idle" | "preempting", "timestamp": milliseconds}``: the prefix cache was emptied.
+  It was not with ``"failed"``. With ``"host"``, CPU memory was emptied.
 - ``{"end": ...}``: nothing is left to write (see :data:`ENDS`); more lines may follow
 """
 

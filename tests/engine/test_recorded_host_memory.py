@@ -45,8 +45,11 @@ JOBS = {
     ),
     "states": replace(STATES, workloads=STATES.workloads[:1]),
 }
-# GPU and CPU memory decide together. docs/lab/replay.md has servers that differ by a block.
+# GPU and CPU memory decide together.
 TOGETHER = {
+    "llama together": with_settings(LLAMA, 80, cpu_bytes_to_use=1 << 20),
+    "windows together": with_settings(GEMMA, 100, cpu_bytes_to_use=4 << 20),
+    "windows together ahead": running_ahead(with_settings(GEMMA, 100, cpu_bytes_to_use=4 << 20)),
     "llama together ahead": running_ahead(with_settings(LLAMA, 80, cpu_bytes_to_use=1 << 20)),
     "states together": with_settings(
         replace(STATES, workloads=STATES.workloads[:1]), 30, cpu_bytes_to_use=4 << 20

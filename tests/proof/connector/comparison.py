@@ -48,7 +48,8 @@ class Comparison(Twins[World]):
             return False
         self.seen.update(report.counts())
         for vllms, ours in zip(*(side.connectors for side in self.sides), strict=True):
-            self.require_same("state", plain_state(vllms), plain_state(ours))
+            states = (plain_state(each, self._scenario.num_blocks) for each in (vllms, ours))
+            self.require_same("state", *states)
             if self.num_steps % STEPS_PER_TIER_CHECK == 0:
                 self.require_same("tier", _tier(vllms.manager), _tier(ours.manager))
         return True

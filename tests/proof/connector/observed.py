@@ -131,13 +131,19 @@ def _without_times(value: Any) -> Any:
     }
 
 
-def plain_state(connector: Any) -> dict[str, Any]:
-    """Return the whole state of a connector."""
+def plain_state(connector: Any, num_blocks: int) -> dict[str, Any]:
+    """Return the whole state of a connector over a pool of ``num_blocks`` blocks."""
     inside = {k: v for k, v in vars(connector).items() if k not in _NOT_STATE}
     inside["_req_status"] = {
         req_id: _request_state(state) for req_id, state in connector._req_status.items()
     }
     inside["_chunks_being_loaded"] = set(connector._chunks_being_loaded or ())
+    # vLLM has a set, and kvoxide an object that does not iterate over all.
+    allocated = inside["_current_batch_allocated_block_ids"]
+    inside["_current_batch_allocated_block_ids"] = {
+        block_id for block_id in range(num_blocks) if block_id in allocated
+    }
+    inside["_current_batch_load_jobs"] = _jobs(inside["_current_batch_load_jobs"])
     inside["asked"] = getattr(connector.manager, "asked", None)
     return inside
 

@@ -224,9 +224,10 @@ class Scenario:
             is_encoder_decoder=False,
             async_scheduling=False,
         )
-        scheduling.async_scheduling = self.is_async
         cache = vllm_config.CacheConfig(block_size=SIZE, enable_prefix_caching=self.has_gpu_hits)
         config = vllm_config.VllmConfig(scheduler_config=scheduling, cache_config=cache)
+        # vLLM turns it off on a CPU.
+        scheduling.async_scheduling = self.is_async
         config.model_config = _MODEL
         config.parallel_config.world_size = self.ranks
         config.parallel_config.decode_context_parallel_size = self.dcp

@@ -26,13 +26,15 @@ from tests.testing.traces import replay_json
 from .server import recorded_scheduler
 
 STEPS: Final = 250
-COUNTED: Final = ("hits", "loaded tokens", "stored", "loaded")
+COUNTED: Final = ("hits", "loaded tokens", "stored", "loaded", "never loaded")
 
 
-def recordable(seed: int) -> tuple[Scenario, settings.Settings]:
-    """Draw a server. A recording does not hold which tokens a request may load, drafts without
-    tokens, or resets of CPU memory."""
-    scenario = replace(draw(seed), eagle_group=None, resets=0.0)
+def recordable(seed: int, resets: float | None = None) -> tuple[Scenario, settings.Settings]:
+    """Draw a server. A recording does not hold which tokens a request may load, or drafts without
+    tokens. ``resets`` is the chance that caches are reset before a step, by default a drawn one."""
+    scenario = replace(draw(seed), eagle_group=None)
+    if resets is not None:
+        scenario = replace(scenario, resets=resets)
     retention = random.Random(seed).choice(settings.RETENTIONS)
     if retention == "adaptive":
         scenario = replace(scenario, interval=None)
@@ -42,9 +44,11 @@ def recordable(seed: int) -> tuple[Scenario, settings.Settings]:
     return scenario, wanted
 
 
-def serve(seed: int, folder: Path, num_steps: int = STEPS) -> Counter[str]:
+def serve(
+    seed: int, folder: Path, num_steps: int = STEPS, resets: float | None = None
+) -> Counter[str]:
     """Record a server to ``folder``. Return its counts."""
-    scenario, wanted = recordable(seed)
+    scenario, wanted = recordable(seed, resets)
     with recorded_scheduler(), mock.patch.object(traffic_module, "PARAMS", (None,)):
         world, traffic = TogetherWorld(scenario, wanted), Traffic(scenario)
         scheduler = world.scheduler
@@ -59,7 +63,8 @@ def serve(seed: int, folder: Path, num_steps: int = STEPS) -> Counter[str]:
         scheduler.make_stats()
         recorder.close()
     counts = world.counts
-    counts["stored"], counts["loaded"], _ = world.connector.manager.tier.num_transferred_chunks
+    transferred = world.connector.manager.tier.num_transferred_chunks
+    counts.update(dict(zip(COUNTED[2:], transferred, strict=True)))
     return counts
 
 
@@ -87,6 +92,7 @@ def replayed(folder: Path, out: Path) -> dict[str, int]:
         loaded,
         memory["stored_chunks"],
         memory["loaded_chunks"],
+        memory["never_loaded_chunks"],
     )
     return dict(zip(COUNTED, counts, strict=True))
 
@@ -98,12 +104,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first server")
     parser.add_argument("--servers", type=int, default=20)
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each server")
+    parser.add_argument("--resets", type=float, help="the chance of a reset before a step")
     given = parser.parse_args()
     num_different = 0
     print("| seed | server | its replay | layout | policy |\n|---|---|---|---|---|")
     for seed in range(given.seed, given.seed + given.servers):
         with tempfile.TemporaryDirectory() as name:
-            counts = serve(seed, Path(name) / "recorded", given.steps)
+            counts = serve(seed, Path(name) / "recorded", given.steps, given.resets)
             found = replayed(Path(name) / "recorded", Path(name))
         counted = {name: counts[name] for name in COUNTED}
         num_different += counted != found

@@ -25,7 +25,7 @@ def take_over(module: ModuleType) -> None:
     if scheduler is None or hasattr(scheduler, _RECORDER):
         return
     setattr(scheduler, _RECORDER, None)
-    for name, wrapper in _WRAPPERS.items():
+    for name, wrapper in (_WRAPPERS | _OPTIONAL_WRAPPERS).items():
         original = getattr(scheduler, name, None)
         if original is not None:  # a vLLM without this method is not recorded; _start() logs it
             setattr(scheduler, name, wrapper(original))
@@ -48,7 +48,7 @@ def _schedule(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         started = time.perf_counter()
         output = original(self, *args, **kwargs)
-        recorder.step_scheduled(started, output, self.connector)
+        recorder.step_scheduled(started, output, self)
         return output
 
     return schedule
@@ -59,8 +59,10 @@ def _update_from_output(original: Callable[..., Any]) -> Callable[..., Any]:
     def update_from_output(
         self: Any, scheduler_output: Any, model_runner_output: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
         recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on and self.connector is not None:
+            recorder.note_completed(model_runner_output)
+        result = original(self, scheduler_output, model_runner_output, *args, **kwargs)
         if recorder is not None and recorder.is_on:
             if self.connector is not None:
                 recorder.note_transfers(self.connector)
@@ -97,13 +99,29 @@ def _reset_prefix_cache(original: Callable[..., Any]) -> Callable[..., Any]:
     def reset_prefix_cache(
         self: Any, reset_running_requests: bool = False, *args: Any, **kwargs: Any
     ) -> Any:
-        done = original(self, reset_running_requests, *args, **kwargs)
         recorder = self._kvoxide_recorder
-        if recorder is not None and recorder.is_on and (done or _has_empty_cache(self)):
-            recorder.cache_reset(preempts=bool(reset_running_requests))
+        done = False
+        try:
+            done = original(self, reset_running_requests, *args, **kwargs)
+        finally:
+            if recorder is not None and recorder.is_on:
+                is_empty = bool(done) or _has_empty_cache(self)
+                recorder.cache_reset(preempts=bool(reset_running_requests), is_empty=is_empty)
         return done
 
     return reset_prefix_cache
+
+
+def _reset_connector_cache(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def reset_connector_cache(self: Any, *args: Any, **kwargs: Any) -> Any:
+        done = original(self, *args, **kwargs)
+        recorder = self._kvoxide_recorder
+        if recorder is not None and recorder.is_on and done:
+            recorder.host_reset()
+        return done
+
+    return reset_connector_cache
 
 
 def _finish_requests(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,9 +155,11 @@ def _shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _has_empty_cache(scheduler: Any) -> bool:
     """Return whether a reset emptied the cache although it returned false, as when a connector
-    failed."""
+    failed. A cache without keys can still have blocks in use, which refuse a reset."""
     try:
-        return len(scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block) == 0
+        pool = scheduler.kv_cache_manager.block_pool
+        num_used = pool.num_gpu_blocks - pool.get_num_free_blocks()
+        return num_used == 1 and len(pool.cached_block_hash_to_block) == 0
     except Exception:
         return False
 
@@ -154,6 +174,7 @@ _WRAPPERS: Final = {
     "finish_requests": _finish_requests,
     "shutdown": _shutdown,
 }
+_OPTIONAL_WRAPPERS: Final = {"reset_connector_cache": _reset_connector_cache}
 
 
 def _start(scheduler: Any) -> Any:

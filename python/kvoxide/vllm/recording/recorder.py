@@ -77,9 +77,13 @@ class Recorder:
         self._limit_bytes = limit
         self._has_end = False
         self._has_preempted = False
+        # Whether the last event was a step without tokens.
+        self._has_waited = False
         # Tokens that requests had when they were preempted. Where these are computed again, their
         # blocks are cached when the step is scheduled, although its output is in flight.
         self._preempted: dict[str, int] = {}
+        # The most tokens that requests had computed when they were preempted.
+        self._computed: dict[str, int] = {}
         self._transfers = Transfers()
         self._has_host_memory = header.get("host_memory") is not None
         self._take_outcomes = take_outcomes
@@ -110,7 +114,8 @@ class Recorder:
             if not (request.num_computed_tokens or request.num_preemptions):
                 return
             num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
-            self._events.append(
+            num_before = self._computed.pop(request.request_id, 0)
+            self._add(
                 EndedRequest(
                     request.request_id,
                     request.arrival_time,
@@ -121,7 +126,7 @@ class Recorder:
                     request.sampling_params,
                     getattr(request, "session_id", None),
                     getattr(request, "kv_hints", None),
-                    max(_num_settled(request), num_again),
+                    max(_num_settled(request), num_again, num_before),
                     bool(request.skip_reading_prefix_cache),
                     outcomes,
                     self._num_offered(request),
@@ -136,27 +141,36 @@ class Recorder:
         is_aborted = request.status.name == "FINISHED_ABORTED"
         return int(request.num_computed_tokens) if self._has_host_memory and is_aborted else 0
 
-    def step_scheduled(self, started: float, output: Any, connector: Any = None) -> None:
-        """Record a step that was scheduled. ``started`` is when that began, in seconds of
-        :func:`time.perf_counter`. ``connector`` is the scheduler's."""
+    def step_scheduled(self, started: float, output: Any, scheduler: Any) -> None:
+        """Record a step that ``scheduler`` scheduled. ``started`` is when that began, in seconds of
+        :func:`time.perf_counter`."""
         try:
             for request_id, outcomes in self._take_outcomes():
                 # A preempted request is admitted again, and hits its own blocks.
                 self._outcomes.setdefault(request_id, outcomes)
             has_preempted, self._has_preempted = self._has_preempted, False
-            transfers = self._transfers.begin(output, connector)
+            transfers = self._transfers.begin(output, scheduler.connector)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
-                if has_preempted or transfers.are_any:
-                    self._events.append(_scheduled_step(output, len(self._scheduled), transfers))
+                # With CPU memory, the step can have cached the blocks of a load, or released the
+                # blocks of a request without room. Servers repeat it while they wait, which
+                # changes nothing more.
+                is_first = scheduler.connector is not None and not self._has_waited
+                if has_preempted or transfers.are_any or is_first:
+                    self._add(_scheduled_step(output, len(self._scheduled), transfers))
+                    self._has_waited = True
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
             step = _scheduled_step(output, len(self._scheduled), transfers)
-            self._events.append(step)
+            self._add(step)
             self._scheduled[id(output)] = (started, *_work(output, step))
         except Exception as error:
             self._fail(error)
+
+    def _add(self, event: _Event) -> None:
+        self._has_waited = False
+        self._events.append(event)
 
     def step_ends(self, output: Any, *, has_more: bool) -> None:
         """Record that the output of a step was processed. ``has_more`` is whether requests are
@@ -169,6 +183,7 @@ class Recorder:
             scheduled = self._scheduled.pop(id(output), None)
             if scheduled is None:
                 return
+            self._has_waited = False
             started, *work = scheduled
             now = time.perf_counter()
             if not self._has_more:
@@ -179,11 +194,18 @@ class Recorder:
         except Exception as error:
             self._fail(error)
 
+    def note_completed(self, model_runner_output: Any) -> None:
+        """Note in which order the transfers end that workers report in an output."""
+        try:
+            self._transfers.note_completed(model_runner_output)
+        except Exception as error:
+            self._fail(error)
+
     def note_transfers(self, connector: Any) -> None:
         """Record the transfers of a connector that have ended since the last call."""
         try:
             if jobs := self._transfers.take_ended(connector):
-                self._events.append(TransfersEnded(jobs))
+                self._add(TransfersEnded(jobs))
         except Exception as error:
             self._fail(error)
 
@@ -191,17 +213,27 @@ class Recorder:
         """Record a request that is about to be preempted."""
         try:
             self._has_preempted = True
+            num_settled = _num_settled(request)
             self._preempted[request.request_id] = request.num_tokens
-            self._events.append(
-                Preempted(request.request_id, request.num_tokens, _num_settled(request))
-            )
+            num_before = self._computed.get(request.request_id, 0)
+            self._computed[request.request_id] = max(num_settled, num_before)
+            self._add(Preempted(request.request_id, request.num_tokens, num_settled))
         except Exception as error:
             self._fail(error)
 
-    def cache_reset(self, *, preempts: bool) -> None:
-        """Record that the prefix cache was emptied. ``preempts`` is whether running requests were
-        preempted for it."""
-        self._events.append(CacheReset(time.time(), preempts))
+    def cache_reset(self, *, preempts: bool, is_empty: bool) -> None:
+        """Record a reset of the prefix cache. ``preempts`` is whether running requests were
+        preempted for it, and ``is_empty`` whether the cache was emptied."""
+        if is_empty:
+            self._add(CacheReset(time.time(), "preempting" if preempts else "idle"))
+        elif preempts:
+            self._add(CacheReset(time.time(), "failed"))
+
+    def host_reset(self) -> None:
+        """Record that CPU memory was emptied."""
+        if self._has_host_memory:
+            self._transfers.reset()
+            self._add(CacheReset(time.time(), "host"))
 
     def requests_left(self, has_more: bool) -> None:
         """Note whether requests are left. If none are, the engine waits, and this time belongs to
@@ -258,6 +290,7 @@ class Recorder:
             self._events.clear()
             self._steps.clear()
             self._preempted.clear()
+            self._computed.clear()
             self._outcomes.clear()
 
     def _write_all(self) -> None:
@@ -289,6 +322,8 @@ class Recorder:
             elif isinstance(event, TransfersEnded):
                 self._schedule.transfers_ended(event)
             elif isinstance(event, CacheReset):
+                if event.kind == "host":
+                    self._schedule.host_reset()
                 yield self._schedule.take_line() + reset_line(event, self._started)
             else:
                 number = self._schedule.ended(event.request_id)

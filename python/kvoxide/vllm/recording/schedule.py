@@ -41,10 +41,16 @@ class Preempted(NamedTuple):
 
 
 class CacheReset(NamedTuple):
-    """The prefix cache was emptied at ``time``, in seconds since the epoch."""
+    """A reset at ``time``, in seconds since the epoch. ``kind`` says what it did:
+
+    - ``idle``: the prefix cache was emptied, and no request was running.
+    - ``preempting``: running requests were preempted, and the prefix cache was emptied.
+    - ``failed``: running requests were preempted, but blocks were still in use.
+    - ``host``: CPU memory was emptied.
+    """
 
     time: float
-    preempts: bool
+    kind: str
 
 
 class _Running:
@@ -103,6 +109,12 @@ class Schedule:
         steps = (self._leaving.pop(job, None) for job in ended.jobs)
         if stored := [self._num_steps - step for step in steps if step is not None]:
             self._events.append({"stored": stored})
+
+    def host_reset(self) -> None:
+        """Forget the stores in progress, which have no end after a reset of CPU memory."""
+        self._leaving.clear()
+        loads = {job: it for job, it in self._transfers.items() if it[1] == 0}
+        self._transfers = loads
 
     def _begin(self, transfers: NewTransfers) -> None:
         """Note transfers: for each the number of its request, and 1 for a store. Add the loads."""
@@ -216,9 +228,8 @@ class Schedule:
 
 def reset_line(reset: CacheReset, started: float) -> bytes:
     """Return the line of a reset; ``started`` is in seconds since the epoch."""
-    kind = "preempting" if reset.preempts else "idle"
     timestamp = max(0.0, (reset.time - started) * 1e3)
-    return b'{"reset":"%b","timestamp":%.3f}\n' % (kind.encode(), timestamp)
+    return b'{"reset":"%b","timestamp":%.3f}\n' % (reset.kind.encode(), timestamp)
 
 
 def end_line(end: str, reason: str | None = None) -> bytes:

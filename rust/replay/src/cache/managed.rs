@@ -84,6 +84,27 @@ impl ManagedCache {
         self.manager.with_retention(self.retentions.get(&request), call)
     }
 
+    /// Returns the retention of a request that is preempted.
+    fn while_preempted(&self, request: RequestId) -> Arc<RequestRetention> {
+        let retention = self.retentions.get(&request).map(|it| it.while_preempted());
+        Arc::new(retention.unwrap_or_else(|| RequestRetention::default().while_preempted()))
+    }
+
+    /// Removes a request, and holds its blocks until `num_steps` steps have ended.
+    fn hold_blocks(
+        &mut self,
+        request: RequestId,
+        retention: Option<&Arc<RequestRetention>>,
+        num_steps: usize,
+    ) {
+        self.begin_call(request);
+        let pop = |manager: &mut Manager| manager.pop_blocks_for_free(request);
+        if let Ok(mut blocks) = self.manager.with_retention(retention, pop) {
+            blocks.reverse();
+            self.held.push_back((num_steps, blocks));
+        }
+    }
+
     /// Returns the number of tokens per block hash.
     pub fn hash_block_size(&self) -> usize {
         self.manager.hash_block_size()
@@ -245,13 +266,8 @@ impl Cache for ManagedCache {
     }
 
     fn free_after(&mut self, request: RequestId, num_steps: usize) {
-        self.begin_call(request);
         let retention = self.retentions.remove(&request);
-        let pop = |manager: &mut Manager| manager.pop_blocks_for_free(request);
-        if let Ok(mut blocks) = self.manager.with_retention(retention.as_ref(), pop) {
-            blocks.reverse();
-            self.held.push_back((num_steps, blocks));
-        }
+        self.hold_blocks(request, retention.as_ref(), num_steps);
     }
 
     fn steps_ended(&mut self, num_steps: usize) {
@@ -268,9 +284,6 @@ impl Cache for ManagedCache {
     }
 
     fn leave_windows(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {
-        if self.host.is_none() {
-            return;
-        }
         // A request that never got a block is unknown to the manager.
         let _ = self.call(request.id, |manager| {
             let num_prompt_tokens = Some(request.num_prompt_tokens);
@@ -280,10 +293,13 @@ impl Cache for ManagedCache {
 
     fn preempt(&mut self, request: RequestId) {
         self.begin_call(request);
-        let retention = self.retentions.get(&request).map(|it| it.while_preempted());
-        let retention = retention.unwrap_or_else(|| RequestRetention::default().while_preempted());
-        let retention = Some(Arc::new(retention));
+        let retention = Some(self.while_preempted(request));
         let _ = self.manager.with_retention(retention.as_ref(), |manager| manager.free(request));
+    }
+
+    fn preempt_after(&mut self, request: RequestId, num_steps: usize) {
+        let retention = self.while_preempted(request);
+        self.hold_blocks(request, Some(&retention), num_steps);
     }
 
     fn cache(&mut self, request: &RequestView<'_>, num_computed_tokens: usize) {

@@ -86,13 +86,19 @@ pub trait Cache {
         false
     }
 
-    /// Releases the blocks of a request that left their windows, as a server with CPU memory does
-    /// before the request ends. The output of `num_computed_tokens` tokens is known.
+    /// Releases the blocks of a request that left their windows. The output of
+    /// `num_computed_tokens` tokens is known.
     fn leave_windows(&mut self, _request: &RequestView<'_>, _num_computed_tokens: usize) {}
 
     /// Releases all blocks of a request that will run again.
     fn preempt(&mut self, request: RequestId) {
         self.free(request);
+    }
+
+    /// Does the same as [`Self::preempt`], but the blocks return to the pool with
+    /// [`Self::steps_ended`], once `num_steps` steps have ended.
+    fn preempt_after(&mut self, request: RequestId, _num_steps: usize) {
+        self.preempt(request);
     }
 
     /// Returns the CPU memory and the manager, if there is CPU memory.

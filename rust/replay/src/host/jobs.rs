@@ -88,6 +88,17 @@ impl Queue {
         std::mem::take(&mut self.waiting)
     }
 
+    /// Forgets all transfers.
+    pub fn forget(&mut self) {
+        self.waiting.clear();
+        self.under_way.clear();
+    }
+
+    /// Forgets the keys of all transfers, which still end.
+    pub fn forget_keys(&mut self) {
+        self.waiting.iter_mut().chain(&mut self.under_way).for_each(|job| job.keys.clear());
+    }
+
     /// Takes the first transfer of a request that has not begun.
     pub fn take_first_of(&mut self, request: RequestId) -> Option<Job> {
         let place = self.waiting.iter().position(|job| job.request == request)?;

@@ -177,6 +177,13 @@ impl<C: Cache> Run<'_, C> {
         }
     }
 
+    /// Empties CPU memory.
+    pub(super) fn reset_host(&mut self) {
+        if let Some((host, _)) = self.cache.host() {
+            host.reset();
+        }
+    }
+
     /// Sorts the last offers of requests that have ended. Requests that had computed nothing are
     /// not in this run.
     pub(super) fn note_last_offers(&mut self, order: &[usize]) {

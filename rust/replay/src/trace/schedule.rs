@@ -65,6 +65,10 @@ pub enum Event {
     Stored(Vec<u32>),
     /// The prefix cache is emptied.
     Reset(Reset),
+    /// Running requests were preempted for a reset of the prefix cache, which failed.
+    ResetFailed,
+    /// CPU memory is emptied.
+    HostReset,
     /// A request releases its blocks.
     Ended(u32),
 }
@@ -183,9 +187,11 @@ impl Schedule {
         let preempts = match kind {
             "idle" => false,
             "preempting" => true,
+            "failed" => return Ok(Event::ResetFailed),
+            "host" => return Ok(Event::HostReset),
             _ => {
-                let message = format!("is {kind:?}; it can be \"idle\" or \"preempting\"");
-                return Err(wrong("reset", message));
+                let known = "\"idle\", \"preempting\", \"failed\" or \"host\"";
+                return Err(wrong("reset", format!("is {kind:?}; it can be {known}")));
             }
         };
         if !(0.0..1e15).contains(&timestamp) {
@@ -200,10 +206,13 @@ impl Schedule {
         self.events.retain(|event| matches!(event, Event::Reset(_)));
     }
 
-    /// Returns whether the ends of transfers were recorded.
+    /// Returns whether transfers were recorded.
     pub fn has_transfers(&self) -> bool {
-        let is_end = |event: &Event| matches!(event, Event::Transferred(_) | Event::Stored(_));
-        self.events.iter().any(is_end)
+        let is_of_transfers = |event: &Event| {
+            use Event::{Loading, Stored, Storing, Transferred};
+            matches!(event, Loading(_) | Transferred(_) | Storing(_) | Stored(_))
+        };
+        self.events.iter().any(is_of_transfers)
     }
 
     /// Returns whether stores were recorded that belong to no request.

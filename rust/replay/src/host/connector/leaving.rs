@@ -67,7 +67,9 @@ impl HostConnector {
         }
         self.allocated.clear();
         self.preempted.clear();
-        let step = StoredStep { has_tokens, has_ended, stores_taken: true };
+        // Loads from before a reset can still read the chunks that are free now.
+        let stores_taken = !std::mem::take(&mut self.was_reset);
+        let step = StoredStep { has_tokens, has_ended, stores_taken };
         let Self { tier, horizon, geometry, .. } = self;
         let StepStores { num_given_up, taken, leaving } =
             StepStores::decide(manager, tier, horizon, &geometry.search, step);

@@ -1,8 +1,9 @@
 //! The calls of a scheduler to vLLM's offloading connector. This module has the calls for a request,
-//! [`step`] the stores of a step, [`leaving`] those under `adaptive`, and [`transfers`] the times of
-//! transfers.
+//! [`step`] the stores of a step, [`leaving`] those under `adaptive`, [`transfers`] the times of
+//! transfers, and [`reset`] a reset.
 
 mod leaving;
+mod reset;
 mod step;
 mod transfers;
 
@@ -44,6 +45,8 @@ pub(crate) struct HostConnector {
     num_recorded_stores: u32,
     /// Whether the stores of the recorded server belonged to no request.
     has_leaving_stores: bool,
+    /// Whether the tier was reset since the last step.
+    was_reset: bool,
     horizon: Horizon,
     now: Nanoseconds,
     /// The number of steps so far.
@@ -94,6 +97,7 @@ impl HostConnector {
             pace: Pace::AtOnce,
             num_recorded_stores: 0,
             has_leaving_stores: false,
+            was_reset: false,
             horizon: Horizon::default(),
             now: 0,
             num_steps: 0,

@@ -9,6 +9,8 @@
 mod schedule;
 mod serving;
 
+mod attempts;
+
 mod position;
 
 use std::collections::{HashMap, VecDeque};
@@ -36,10 +38,14 @@ pub struct Follower<'a, C> {
     positions: HashMap<usize, Position>,
     /// Requests that the server had admitted and that wait in this run.
     due: VecDeque<ActiveRequest>,
-    /// Requests whose loads the server began, and that it has not admitted since.
-    loading: HashMap<usize, ActiveRequest>,
+    /// Requests whose loads the server began, in that order, and that it has not admitted since.
+    loading: Vec<ActiveRequest>,
     /// Requests that the server preempted and has not admitted again.
     parked: HashMap<usize, ActiveRequest>,
+    /// How many preemptions the server had made when it last preempted a request.
+    preempted: HashMap<usize, usize>,
+    /// The number of the server's preemptions.
+    num_preempted: usize,
     /// Requests that the next step preempts, in the server's order.
     victims: VecDeque<usize>,
     /// The number of steps with tokens so far.
@@ -68,8 +74,10 @@ impl<'a, C: Cache> Follower<'a, C> {
             running: Vec::new(),
             positions: HashMap::new(),
             due: VecDeque::new(),
-            loading: HashMap::new(),
+            loading: Vec::new(),
             parked: HashMap::new(),
+            preempted: HashMap::new(),
+            num_preempted: 0,
             victims: VecDeque::new(),
             num_steps: 0,
             server_work: StepWork::default(),
@@ -89,6 +97,7 @@ impl<'a, C: Cache> Follower<'a, C> {
         self.schedule = index as u32;
         self.num_in_flight = 0;
         self.reset();
+        self.run.reset_host();
         for (place, event) in schedule.events.iter().enumerate() {
             self.run.check_cancelled()?;
             let later = &schedule.events[place + 1..];
@@ -109,6 +118,8 @@ impl<'a, C: Cache> Follower<'a, C> {
                 ScheduleEvent::Loading(numbers) => self.note_loading(numbers),
                 &ScheduleEvent::InFlight(num_steps) => self.num_in_flight = num_steps as usize,
                 ScheduleEvent::Reset(_) => self.reset(),
+                ScheduleEvent::ResetFailed => self.preempt_victims(),
+                ScheduleEvent::HostReset => self.run.reset_host(),
                 ScheduleEvent::Finished(numbers) => self.note_finished(numbers),
                 ScheduleEvent::Transferred(ended) => self.note_transferred(ended),
                 &ScheduleEvent::Asked(num_blocks) => self.run.ask_for_stores(num_blocks.into()),
@@ -123,12 +134,13 @@ impl<'a, C: Cache> Follower<'a, C> {
         self.running.clear();
         self.positions.values_mut().for_each(|position| position.has_ended = true);
         let loading = std::mem::take(&mut self.loading);
-        loading.values().for_each(|request| self.run.end(request));
+        loading.iter().for_each(|request| self.run.end(request));
         while !(self.run.running.is_empty() && self.due.is_empty()) {
             self.run.check_cancelled()?;
             step(self, &[])?;
         }
         self.parked.clear();
+        self.preempted.clear();
         self.positions.clear();
         Ok(())
     }
@@ -141,16 +153,18 @@ impl<'a, C: Cache> Follower<'a, C> {
 
     /// Allocates the blocks of a step and computes it.
     pub fn start_step(&mut self) -> Result<(), Stopped> {
+        // The server processes outputs before it starts a step.
+        self.take_in_outputs();
         let run = &mut self.run;
         run.scheduled.clear();
         run.work = StepWork::default();
         run.cache.step_starts();
         let mut step = StepClock::default();
         let mut budget = run.settings.max_batched_tokens;
-        self.take_in_outputs();
         let preempts = self.serve_running(&mut budget, &mut step)?;
         if !preempts {
             self.admit_due(&mut budget, &mut step)?;
+            self.settle_first_loaded(budget)?;
         }
         self.run.offer_to_host()?;
         let report = &mut self.run.report;

@@ -18,6 +18,11 @@ impl<C: Cache> Follower<'_, C> {
             position.note_in_flight(first_in_flight);
             (position.start, position.end) = (position.end, position.end + 1);
         }
+        for index in &self.victims {
+            if let Some(position) = self.positions.get_mut(index) {
+                position.note_in_flight(first_in_flight);
+            }
+        }
         let mut admitted = Vec::new();
         for &Scheduled { request, num_tokens, start } in scheduled {
             let Some(&index) = self.requests.get(&(self.schedule, request)) else { continue };
@@ -95,6 +100,7 @@ impl<C: Cache> Follower<'_, C> {
 
     /// Ends the transfers that have ended on the server.
     pub(super) fn note_transferred(&mut self, ended: &[Transferred]) {
+        self.take_in_first(self.run.running.len());
         for &Transferred { request, is_store } in ended {
             if let Some(&index) = self.requests.get(&(self.schedule, request)) {
                 self.run.end_transfer(index, is_store);
@@ -111,7 +117,7 @@ impl<C: Cache> Follower<'_, C> {
 
     /// Lets a request wait for its blocks, unless it runs.
     pub(super) fn make_due(&mut self, index: usize) {
-        if let Some(loaded) = self.loading.remove(&index) {
+        if let Some(loaded) = self.take_loading(index) {
             let at = self.due.iter().take_while(|request| request.num_computed_tokens > 0).count();
             self.due.insert(at, ActiveRequest { only_loads: false, ..loaded });
             return;
@@ -130,10 +136,17 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
+    fn take_loading(&mut self, index: usize) -> Option<ActiveRequest> {
+        let place = self.loading.iter().position(|request| request.index == index)?;
+        Some(self.loading.remove(place))
+    }
+
     pub(super) fn note_preempted(&mut self, preempted: &Preempted) {
         let Some(&index) = self.requests.get(&(self.schedule, preempted.request)) else { return };
         self.running.retain(|&it| it != index);
         self.victims.push_back(index);
+        self.preempted.insert(index, self.num_preempted);
+        self.num_preempted += 1;
         let end = self.positions.get(&index).map(|position| position.end);
         let is_here = |it: &ActiveRequest| it.index == index && Some(it.num_computed_tokens) == end;
         if let Some(place) = self.run.running.iter().position(is_here) {
@@ -161,6 +174,27 @@ impl<C: Cache> Follower<'_, C> {
         }
     }
 
+    /// Adds the tokens that the server has sampled since the previous step for the first `num`
+    /// running requests. It then ends another request, or transfers. With drafts, the next step says
+    /// which tokens these are.
+    pub(super) fn take_in_first(&mut self, num: usize) {
+        let rules = self.run.settings.rules.as_ref();
+        if rules.is_none_or(|rules| !rules.caches_late() || rules.num_spec_tokens > 0) {
+            return;
+        }
+        let first_in_flight = self.first_in_flight();
+        for place in 0..num {
+            let request = &self.run.running[place];
+            let Some(position) = self.positions.get(&request.index) else { continue };
+            if request.num_computed_tokens == position.end {
+                let num_in_flight = position.in_flight_from(first_in_flight);
+                let num_settled = position.end.saturating_sub(num_in_flight);
+                let num_known = (position.end + 1).saturating_sub(num_in_flight);
+                self.take_in(place, num_known, num_settled);
+            }
+        }
+    }
+
     /// Adds tokens to a running request until it has `num_known`. A scheduler that runs ahead or
     /// has drafts caches the settled tokens then, instead of with the next step.
     pub(super) fn take_in(&mut self, place: usize, num_known: usize, num_settled: usize) {
@@ -184,7 +218,14 @@ impl<C: Cache> Follower<'_, C> {
         let Some(&index) = self.requests.get(&(self.schedule, number)) else { return };
         self.running.retain(|&it| it != index);
         self.victims.retain(|&it| it != index);
-        if let Some(request) = self.loading.remove(&index) {
+        self.preempted.remove(&index);
+        // A request ends with its output, or is aborted after all outputs.
+        let recorded = self.run.trace.requests()[index].recorded;
+        let is_aborted = recorded.is_some_and(|recorded| recorded.is_aborted);
+        let running = &self.run.running;
+        let place = running.iter().position(|it| it.index == index).filter(|_| !is_aborted);
+        self.take_in_first(place.unwrap_or(running.len()));
+        if let Some(request) = self.take_loading(index) {
             return self.run.end_loading(&request);
         }
         if !self.positions.contains_key(&index) {
@@ -210,6 +251,7 @@ impl<C: Cache> Follower<'_, C> {
 
     pub(super) fn end(&mut self, index: usize) {
         self.cache_last_blocks(index);
+        let release = self.release_of(index);
         let position = self.positions.remove(&index);
         let running = self.run.running.iter().position(|it| it.index == index);
         let request = match running {
@@ -219,15 +261,23 @@ impl<C: Cache> Follower<'_, C> {
         if let Some(mut request) = request {
             self.take_in_answer(&mut request);
             let num_in_flight = position.map_or(0, |it| it.in_flight_from(self.first_in_flight()));
-            let frees_late = self.run.settings.rules.as_ref().is_some_and(|it| it.frees_late);
-            let release = match frees_late && num_in_flight > 0 {
-                true => Release::AfterSteps(self.num_steps),
-                false => Release::Now,
-            };
             let num_settled = request.num_computed_tokens.saturating_sub(num_in_flight);
             self.run.end_with(&request, num_settled, release);
             let wanted = self.run.trace.requests()[index].output_length;
             self.run.report.requests[index].output_tokens = wanted;
+        }
+    }
+
+    /// Returns when the blocks of a request return to the pool. The server keeps them while a step in
+    /// flight can write to them.
+    fn release_of(&self, index: usize) -> Release {
+        let frees_late = self.run.settings.rules.as_ref().is_some_and(|it| it.frees_late);
+        let first = self.first_in_flight();
+        let is_in_flight =
+            self.positions.get(&index).is_some_and(|it| it.in_flight_from(first) > 0);
+        match frees_late && is_in_flight {
+            true => Release::AfterSteps(self.num_steps),
+            false => Release::Now,
         }
     }
 
@@ -263,12 +313,19 @@ impl<C: Cache> Follower<'_, C> {
     /// Empties the cache. Requests that run in this run but did not run on the server start again.
     pub(super) fn reset(&mut self) {
         self.run.release_ended_blocks();
-        while let Some(victim) = self.victims.pop_front() {
-            self.preempt(victim);
-        }
+        self.preempt_victims();
+        self.run.release_ended_blocks();
         while !self.run.cache.reset() {
             let Some(newest) = self.run.running.last().map(|it| it.index) else { break };
             self.preempt(newest);
+            self.run.release_ended_blocks();
+        }
+    }
+
+    /// Preempts the requests that the server preempted for a reset.
+    pub(super) fn preempt_victims(&mut self) {
+        while let Some(victim) = self.victims.pop_front() {
+            self.preempt(victim);
         }
     }
 
@@ -276,7 +333,12 @@ impl<C: Cache> Follower<'_, C> {
     pub(super) fn preempt(&mut self, index: usize) -> Option<usize> {
         let place = self.run.running.iter().position(|it| it.index == index)?;
         let mut request = self.run.running.remove(place);
-        self.run.cache.preempt(index as u64);
+        match self.release_of(index) {
+            Release::AfterSteps(num_steps) => {
+                self.run.cache.preempt_after(index as u64, num_steps);
+            }
+            Release::Now | Release::AfterLoad => self.run.cache.preempt(index as u64),
+        }
         self.run.note_preempted(index);
         self.run.record(|schedule| schedule.preempt(index));
         self.run.report.requests[index].preemptions += 1;

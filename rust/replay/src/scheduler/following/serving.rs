@@ -1,5 +1,8 @@
 //! A step of the run: it serves the running requests and admits the requests that are due.
 
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
 use kvoxide_core::RequestView;
 
 use super::Follower;
@@ -18,7 +21,7 @@ impl<C: Cache> Follower<'_, C> {
         budget: &mut usize,
         step: &mut StepClock,
     ) -> Result<bool, Stopped> {
-        let mut preempts = false;
+        let (mut preempts, mut has_no_room) = (false, false);
         while self.run.scheduled.len() < self.run.running.len() {
             let place = self.run.scheduled.len();
             if self.preempt_recorded_victim(place) {
@@ -27,6 +30,10 @@ impl<C: Cache> Follower<'_, C> {
             }
             let num_new = self.tokens_of(place, *budget);
             if num_new == 0 {
+                if !has_no_room && self.found_no_room(place, *budget) {
+                    has_no_room = true;
+                    self.fail_to_allocate(place);
+                }
                 self.run.scheduled.push(0);
                 continue;
             }
@@ -64,6 +71,9 @@ impl<C: Cache> Follower<'_, C> {
         let is_larger = settings.num_blocks.is_none_or(|num| Some(num) > recorded);
         let index = self.run.running[place].index;
         let is_victim = !is_larger && self.victims.contains(&index);
+        if is_victim {
+            self.fail_to_allocate(place);
+        }
         while is_victim && let Some(victim) = self.victims.pop_front() {
             self.preempt(victim);
             if victim == index {
@@ -259,16 +269,31 @@ impl<C: Cache> Follower<'_, C> {
         Ok(())
     }
 
-    /// Sorts the requests to admit as the server did, if some only load: first requests whose loads
-    /// have ended, then all others by arrival.
+    /// Puts the requests that only load between the requests to admit, where they waited on the
+    /// server: after requests whose loads have ended, and then in the order of its queue. The order
+    /// of all others is the recorded one.
     fn sort_due(&mut self) {
-        if self.due.iter().any(|request| request.only_loads) {
-            let requests = self.run.trace.requests();
-            let order = |request: &ActiveRequest| {
-                (request.num_computed_tokens == 0, requests[request.index].arrival)
-            };
-            self.due.make_contiguous().sort_by_key(order);
+        if !self.due.iter().any(|request| request.only_loads) {
+            return;
         }
+        let (loading, others): (VecDeque<_>, VecDeque<_>) =
+            self.due.drain(..).partition(|request| request.only_loads);
+        self.due = others;
+        let mut place = self.due.iter().take_while(|it| it.num_computed_tokens > 0).count();
+        for request in loading {
+            let at = self.place_in_queue(&request);
+            let waits_before = |it: &ActiveRequest| self.place_in_queue(it) < at;
+            place += self.due.range(place..).take_while(|it| waits_before(it)).count();
+            self.due.insert(place, request);
+            place += 1;
+        }
+    }
+
+    /// Returns what orders the requests that wait on the server: first preempted ones, the latest
+    /// first, then all others by arrival.
+    fn place_in_queue(&self, request: &ActiveRequest) -> (Reverse<Option<usize>>, Option<u64>) {
+        let preempted = self.preempted.get(&request.index).copied();
+        (Reverse(preempted), self.run.trace.requests()[request.index].arrival)
     }
 
     /// Loads the hit of a request, which takes no time, and admits the request. Returns whether
@@ -293,7 +318,7 @@ impl<C: Cache> Follower<'_, C> {
             return Ok(true);
         };
         if request.only_loads {
-            self.loading.insert(index, request);
+            self.loading.push(request);
             return Ok(true);
         }
         self.admit_loaded(request, slots, budget, step)
