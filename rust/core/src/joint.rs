@@ -37,6 +37,10 @@ pub struct JointPool {
     manager: Manager,
     requests: HashMap<RequestId, Served, FixedState>,
     answers: Answers,
+    /// The tokens that the request hit here that was admitted last, until it is known what it hit in
+    /// both memories.
+    num_hit: Option<usize>,
+    num_lost: usize,
 }
 
 /// A request as the pool has served it so far.
@@ -64,7 +68,7 @@ impl JointPool {
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
         }
         let answers = answers_of(&manager);
-        Ok(Self { manager, requests: HashMap::default(), answers })
+        Ok(Self { manager, requests: HashMap::default(), answers, num_hit: None, num_lost: 0 })
     }
 
     /// Lets a pool follow a manager. CPU memory has `num_chunks` chunks.
@@ -82,6 +86,7 @@ impl JointPool {
     ) -> Result<()> {
         let max_length = request.num_tokens.saturating_sub(1);
         let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;
+        self.num_hit = Some(hit.length);
         let view = RequestView {
             num_computed_tokens: 0,
             shared_prefix_boundary: hit.shared_prefix_boundary,
@@ -182,6 +187,17 @@ impl Follower for JointPool {
             let num_prompt_tokens = request.num_prompt_tokens;
             self.requests.insert(request.id, Served { end: None, num_prompt_tokens });
         }
+    }
+
+    fn note_hit(&mut self, num_tokens: usize) {
+        if let Some(num_hit) = self.num_hit.take() {
+            let num_lost = num_hit.saturating_sub(num_tokens);
+            self.num_lost += num_lost / self.manager.scheduler_block_size();
+        }
+    }
+
+    fn take_lost(&mut self) -> usize {
+        std::mem::take(&mut self.num_lost)
     }
 
     fn free(
@@ -312,6 +328,17 @@ mod tests {
         let given_up = pool.take_given_up();
         assert!(given_up.iter().all(|key| !pool.has(key)));
         assert!(hashes.iter().all(|hash| pool.has(&key(hash))));
+    }
+
+    #[test]
+    fn a_block_that_neither_memory_has_is_lost_where_it_would_be_hit() {
+        let (mut pool, hashes) = (pool(7, 6), hashes(0, 6));
+        serve(&mut pool, 1, &hashes[..5]);
+        let view = RequestView::new(2, &hashes[..], BLOCK * hashes.len());
+        pool.reach(&view, view.num_tokens, None);
+        pool.note_hit(2 * BLOCK);
+        pool.note_hit(0);
+        assert_eq!([pool.take_lost(), pool.take_lost()], [3, 0]);
     }
 
     #[test]

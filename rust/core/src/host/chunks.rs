@@ -90,6 +90,7 @@ pub(super) struct Chunks {
     num_evictable: usize,
     num_pending: usize,
     num_loading: usize,
+    num_inserted: u64,
     transfers: Transfers,
     removals: Removals,
 }
@@ -148,6 +149,7 @@ impl Chunks {
             num_evictable,
             num_pending,
             num_loading,
+            num_inserted: 0,
             transfers: Transfers::default(),
             removals,
         })
@@ -233,6 +235,11 @@ impl Chunks {
         Some(self.removals.last.range(first..).copied())
     }
 
+    /// Returns how many times a key got a chunk.
+    pub(super) fn num_inserted(&self) -> u64 {
+        self.num_inserted
+    }
+
     pub(super) fn num_loading(&self) -> usize {
         self.num_loading
     }
@@ -296,6 +303,7 @@ impl Chunks {
         let hash = |&at: &ChunkId| hash_of(&records[at as usize].key());
         self.index.insert_unique(hash_of(&key), chunk, hash);
         self.num_pending += 1;
+        self.num_inserted += 1;
         chunk
     }
 

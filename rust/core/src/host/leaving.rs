@@ -104,6 +104,16 @@ impl HostTier {
         (evicted, passed)
     }
 
+    /// Notes that loads wait for so many stores. Copies of blocks that the pool has are kept then.
+    pub fn note_waited(&mut self, num_stores: usize) {
+        self.policy.note_waited(num_stores, self.chunks.capacity());
+    }
+
+    /// Notes that blocks would have been hit which neither memory has any more.
+    pub fn note_lost(&mut self, num_blocks: usize) {
+        self.policy.note_lost(num_blocks);
+    }
+
     /// Frees the chunk of a key, if it can be evicted. Returns whether it could.
     fn free_chunk(&mut self, key: &CacheKey, cursor: &mut Cursor) -> bool {
         let chunk =

@@ -52,4 +52,4 @@ pub use request::{HostRequest, Seen};
 pub use search::{ChunkLookup, HostGroup, HostHit, HostSearch, TooFewKeys, WantedLoad};
 pub use store::StorePlan;
 pub use tier::{ChunkState, HostTier, HostTierConfig};
-pub use together::{ChunkKeys, HashKeys, Horizon, attached, last_window};
+pub use together::{ChunkKeys, HashKeys, Horizon, StoreWait, attached, last_window};

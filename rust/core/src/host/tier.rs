@@ -283,6 +283,16 @@ impl HostTier {
         self.chunks.num_pending()
     }
 
+    /// Returns how many stores of a chunk have begun. A reset counts for none.
+    pub fn num_stores(&self) -> u64 {
+        self.chunks.num_inserted()
+    }
+
+    /// Returns how many of them have ended.
+    pub fn num_stores_ended(&self) -> u64 {
+        self.chunks.num_inserted() - self.chunks.num_pending() as u64
+    }
+
     /// Returns how many chunks were copied to and from the tier since it was created.
     pub fn transfers(&self) -> Transfers {
         self.chunks.transfers()

@@ -21,7 +21,8 @@ pub struct StoredStep {
 pub struct StepStores {
     /// How many chunks were given up because the simulated pool no longer has their keys.
     pub num_given_up: usize,
-    /// The blocks that the step takes from the pool. They are stored before it runs.
+    /// The blocks that the step takes from the pool, without those of windows. They are stored before
+    /// it runs.
     pub taken: LeavingStores,
     /// The blocks that later steps can take soon.
     pub leaving: LeavingStores,
@@ -37,6 +38,8 @@ impl StepStores {
         step: StoredStep,
     ) -> Self {
         let num_given_up = tier.give_up(manager.take_given_up().into_iter());
+        tier.note_lost(manager.take_lost());
+        let has_asked = horizon.num_asked() > 0;
         let taken = manager.take_evicted();
         if horizon.is_new() {
             manager.forget_leaving();
@@ -50,10 +53,16 @@ impl StepStores {
             return Self { num_given_up, ..Self::default() };
         };
         let is_kept = |block: &LeavingBlock| search.is_whole(block) && joint.has(&block.key);
-        let taken = taken.into_iter().filter(|block| step.stores_taken && is_kept(block));
+        // A step of a prompt often takes the blocks that have just left its own window. They are worth
+        // little, and the step would wait for their stores.
+        let is_worth_a_wait = |block: &_| !search.is_of_window(block) && is_kept(block);
+        let taken = taken.into_iter().filter(|it| step.stores_taken && is_worth_a_wait(it));
         let taken = tier.store_leaving(pool, taken, joint.order());
         let leaving = leaving.into_iter().filter(is_kept);
         let leaving = tier.store_leaving(pool, leaving, joint.order());
+        if has_asked {
+            tier.note_waited(leaving.stored.len());
+        }
         [&taken, &leaving].into_iter().for_each(|stores| manager.pass_over(&stores.passed));
         Self { num_given_up, taken, leaving }
     }

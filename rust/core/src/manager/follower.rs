@@ -37,6 +37,13 @@ pub trait Follower: fmt::Debug + Send + Sync {
         retention: Option<&Arc<RequestRetention>>,
     );
 
+    /// Notes how many tokens the request that was last reached hit in both memories. Counts only for
+    /// its first call.
+    fn note_hit(&mut self, num_tokens: usize);
+
+    /// Returns how many blocks would have been hit since the last call if neither memory had lost them.
+    fn take_lost(&mut self) -> usize;
+
     /// Ends a request, or preempts it. Returns after how many tokens its blocks are given up, if they
     /// are.
     fn free(
@@ -98,6 +105,11 @@ impl Manager {
         }
     }
 
+    /// Returns how many blocks would have been hit since the last call if neither memory had lost them.
+    pub fn take_lost(&mut self) -> usize {
+        self.follower.as_mut().map_or(0, |follower| follower.take_lost())
+    }
+
     /// Returns the keys that the follower no longer keeps since the last call.
     pub fn take_given_up(&mut self) -> Vec<CacheKey> {
         self.follower.as_mut().map(|follower| follower.take_given_up()).unwrap_or_default()
@@ -109,6 +121,7 @@ impl Manager {
         let retention = self.requested_retention();
         if let Some(follower) = &mut self.follower {
             follower.reach(request, args.num_final(request), retention.as_ref());
+            follower.note_hit(args.num_new_computed_tokens + args.num_external_computed_tokens);
         }
     }
 

@@ -43,6 +43,14 @@ enum Step {
         first: u64,
         len: u64,
     },
+    /// Loads wait for stores.
+    Wait {
+        num_stores: usize,
+    },
+    /// Some blocks would have been hit that neither memory has.
+    Lose {
+        num_blocks: usize,
+    },
     Reset,
 }
 
@@ -58,6 +66,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => any::<usize>().prop_map(|at| Step::CompleteLoad { at }),
         3 => keys().prop_map(|(first, len)| Step::Use { first, len }),
         2 => keys().prop_map(|(first, len)| Step::GiveUp { first, len }),
+        2 => (0..8usize).prop_map(|num_stores| Step::Wait { num_stores }),
+        1 => (0..2usize).prop_map(|num_blocks| Step::Lose { num_blocks }),
         1 => Just(Step::Reset),
     ]
 }
@@ -81,6 +91,8 @@ struct Model {
     references: HashMap<CacheKey, i32>,
     copies: Vec<CacheKey>,
     others: Vec<CacheKey>,
+    /// How many copies are kept.
+    num_kept: usize,
 }
 
 impl Model {
@@ -115,7 +127,7 @@ impl Model {
         let mut evicted = Vec::new();
         let mut missing = (absent.len() + self.references.len()).saturating_sub(self.capacity);
         for key in self.copies.clone().into_iter().rev() {
-            if missing == 0 {
+            if missing == 0 || self.copies.len() <= self.num_kept {
                 break;
             }
             if pool.find(&key).is_none() {
@@ -142,7 +154,7 @@ impl Model {
             taken.push(key);
             missing -= 1;
         }
-        for key in self.others.clone() {
+        for key in self.copies.clone().into_iter().rev().chain(self.others.clone()) {
             if missing > 0 && self.is_evictable(key) {
                 self.forget(key);
                 evicted.push(key);
@@ -216,6 +228,14 @@ impl World {
                     keys(first, len).filter(|&key| self.model.is_evictable(key)).collect();
                 assert_eq!(self.tier.give_up(keys(first, len)), given_up.len());
                 given_up.into_iter().for_each(|key| self.model.forget(key));
+            }
+            Step::Wait { num_stores } => {
+                self.tier.note_waited(num_stores);
+                self.model.num_kept = (self.model.num_kept + num_stores).min(self.model.capacity);
+            }
+            Step::Lose { num_blocks } => {
+                self.tier.note_lost(num_blocks);
+                self.model.num_kept = self.model.num_kept.saturating_sub(16 * num_blocks);
             }
             Step::Reset => {
                 self.tier.reset();

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use kvoxide_core::host::{HashKeys, HostRequest, WantedLoad};
+use kvoxide_core::host::{HashKeys, HostRequest, StoreWait, WantedLoad};
 use kvoxide_core::joint::{StepStores, StoredStep, note_used};
 
 use super::hash_lengths::HashLengths;
@@ -57,7 +57,10 @@ impl PyHostTier {
             if transfers.has_load_of(request.id) {
                 return Ok(None);
             }
-            let mut has_waited = request.has_waited_for_stores;
+            let mut wait = request.store_wait;
+            if wait.is_open(tier) {
+                return Ok(None);
+            }
             let (blocks, num_computed) = (new_computed_blocks.get(), num_new_computed_tokens);
             let found =
                 manager.look_up(py, request, blocks, num_computed, |manager, view, start| {
@@ -74,11 +77,10 @@ impl PyHostTier {
                     let found = search.find_in_both(wanted, &keys, manager.pool(), tier);
                     let num_tokens = found.map_or(Some(0), |hit| hit.num_tokens)?;
                     let waits = num_tokens > 0
-                        && !std::mem::replace(&mut has_waited, true)
-                        && horizon.ask_for(search.num_blocks_taken(num_tokens));
+                        && wait.waits(horizon, tier, search.num_blocks_taken(num_tokens));
                     (!waits).then_some(num_tokens)
                 })?;
-            request.has_waited_for_stores = has_waited;
+            request.store_wait = wait;
             let load = found.as_ref().map(|&(_, num_local, num_loaded)| (num_local, num_loaded));
             request.load = load.filter(|&(_, num_loaded)| num_loaded > 0);
             Ok(found)
@@ -110,7 +112,7 @@ impl PyHostTier {
             };
             tier.set_loading(filled.iter().map(|it| it.key), true);
             pair.transfers.add_load((request.id, name.clone()), &filled, chunks);
-            (request.load, request.has_waited_for_stores) = (None, false);
+            (request.load, request.store_wait) = (None, StoreWait::NotAsked);
             Ok(())
         })
     }

@@ -75,6 +75,10 @@ impl OffloadPlanner {
     ) -> PyResult<Found> {
         let together = self.together()?;
         let mut request = request.try_borrow_mut()?;
+        let wait = &mut request.store_wait;
+        if self.tier(py)?.cell.read(py, |state| Ok(wait.is_open(&state.core)))? {
+            return Ok((None, vec![0; keys.len()]));
+        }
         let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
         let found = self.find(py, &keys, |keys, tier| {
             let engine = &together.engine;
@@ -83,10 +87,13 @@ impl OffloadPlanner {
             })
         })?;
         match found {
-            (Some(num_found), ends) if num_found > 0 && !request.has_waited_for_stores => {
-                request.has_waited_for_stores = true;
+            (Some(num_found), ends) if num_found > 0 => {
                 let num_blocks = self.search.num_blocks_taken(num_found);
-                let waits = together.horizon().ask_for(num_blocks);
+                let horizon = &mut together.horizon();
+                let waits = self
+                    .tier(py)?
+                    .cell
+                    .read(py, |state| Ok(wait.waits(horizon, &state.core, num_blocks)))?;
                 Ok(((!waits).then_some(num_found), ends))
             }
             found => Ok(found),

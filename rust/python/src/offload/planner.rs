@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::host::{
-    ChunkId, HostGroup, HostHit, HostSearch, HostTier, TooFewKeys, WantedLoad,
+    ChunkId, HostGroup, HostHit, HostSearch, HostTier, StoreWait, TooFewKeys, WantedLoad,
 };
 
 use super::group_keys::{KeysOfGroup, LoadedKeys, ReadKeys};
@@ -263,7 +263,7 @@ impl OffloadPlanner {
             let chunks = state.core.prepare_load(&mut request.request, keys.with_positions());
             let chunks = chunks.map_err(|error| PyAssertionError::new_err(error.to_string()))?;
             state.hash_lengths = hash_lengths;
-            request.has_waited_for_stores = false;
+            request.store_wait = StoreWait::NotAsked;
             if notes_loading {
                 state.core.set_loading(keys.keys(), true);
             }

@@ -2,15 +2,15 @@
 
 use pyo3::prelude::*;
 
-use kvoxide_core::host::HostRequest;
+use kvoxide_core::host::{HostRequest, StoreWait};
 
 /// The keys that a request saw.
 #[pyclass(module = "kvoxide", name = "HostRequest")]
 #[derive(Default)]
 pub(crate) struct PyHostRequest {
     pub(super) request: HostRequest,
-    /// Whether a look-up waited until the blocks are stored that the load takes from the pool.
-    pub(super) has_waited_for_stores: bool,
+    /// How far look-ups have waited until the blocks are stored that the load takes from the pool.
+    pub(super) store_wait: StoreWait,
 }
 
 #[pymethods]

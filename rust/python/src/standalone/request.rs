@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use kvoxide_core::block_hash::ExtraKeys;
+use kvoxide_core::host::StoreWait;
 use kvoxide_core::outcomes::Positions;
 use kvoxide_core::{BlockHash, HashWindow, Manager, RequestId, RequestView};
 
@@ -65,8 +66,8 @@ pub(crate) struct PyRequest {
     pub(super) hints: Hints,
     /// The tokens in the pool and the tokens to load, as the last look-up in a tier found them.
     pub(crate) load: Option<(usize, usize)>,
-    /// Whether a look-up waited until the blocks are stored that the load takes from the pool.
-    pub(crate) has_waited_for_stores: bool,
+    /// How far look-ups have waited until the blocks are stored that the load takes from the pool.
+    pub(crate) store_wait: StoreWait,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -169,7 +170,7 @@ impl PyRequest {
             reports_hits,
             hints,
             load: None,
-            has_waited_for_stores: false,
+            store_wait: StoreWait::NotAsked,
         };
         request.hash_new_tokens(py)?;
         Ok(request)

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use kvoxide_core::host::HostRequest;
+use kvoxide_core::host::{HostRequest, StoreWait};
 use kvoxide_core::{
     BlockHash, BlockId, GroupBlocks, HashSource, HashWindow, NULL_BLOCK, RequestView,
 };
@@ -24,8 +24,8 @@ pub(super) struct RequestState {
     pub num_jobs: usize,
     /// Whether the tier knows that the request has ended.
     pub has_ended: bool,
-    /// Whether the request's load has waited for stores of the blocks that it takes.
-    pub has_waited_for_stores: bool,
+    /// How far the request's load has waited for stores of the blocks that it takes.
+    pub store_wait: StoreWait,
     /// The last offer for which there was no room, if its blocks are the same still.
     pub refused: Option<OfferedAt>,
 }

@@ -1,11 +1,16 @@
 //! `adaptive`: a chunk whose block the pool has too is evicted first, the one used last before the
-//! others. Of the other chunks, the simulated pool's order decides. Where it says nothing, the one
-//! whose block left the pool the longest time ago goes first.
+//! others, unless so few of them are left that they are kept. Of the other chunks, the simulated
+//! pool's order decides. Where it says nothing, the one whose block left the pool the longest time ago
+//! goes first.
 
 use super::reservation::reserved_list;
 use crate::block::CacheKey;
 use crate::host::chunks::{ChunkId, Chunks};
 use crate::host::links::{Links, NONE, Order};
+
+/// How many copies fewer are kept for each block that was lost. To compute a block takes about as long
+/// as so many stores.
+const COPIES_PER_LOST: usize = 16;
 
 /// The chunks with a key, in the order of eviction.
 #[derive(Debug, Default)]
@@ -16,6 +21,9 @@ pub(crate) struct Adaptive {
     links: Links,
     /// Whether each chunk is one of the copies.
     is_copy: Vec<bool>,
+    /// How many copies are kept. A block without a copy is stored before a load takes it from the pool,
+    /// and the load waits. A block that was lost for copies has to be computed.
+    num_kept: usize,
 }
 
 impl Adaptive {
@@ -54,8 +62,8 @@ impl Adaptive {
         self.list(chunk, is_copy);
     }
 
-    /// Evicts up to `n` copies, the last used one first. A copy whose block is not in the pool any
-    /// more joins the others.
+    /// Evicts up to `n` copies, the last used one first, until as few are left as are kept. A copy whose
+    /// block is not in the pool any more joins the others.
     pub(super) fn evict_copies(
         &mut self,
         chunks: &mut Chunks,
@@ -64,7 +72,7 @@ impl Adaptive {
     ) -> Vec<CacheKey> {
         let [_, copies] = &self.lists;
         let (mut evicted, mut next) = (Vec::with_capacity(n), copies.last());
-        while evicted.len() < n && next != NONE {
+        while evicted.len() < n && next != NONE && self.lists[1].len() > self.num_kept {
             let chunk = next;
             next = self.links.before(chunk);
             if !is_in_pool(&chunks.key(chunk)) {
@@ -76,9 +84,21 @@ impl Adaptive {
         evicted
     }
 
-    /// Evicts up to `n` chunks that are not offered: copies, then the others.
+    /// Notes that loads wait for so many stores. As many copies more are kept, `most` in total.
+    pub(super) fn note_waited(&mut self, num_stores: usize, most: usize) {
+        self.num_kept = (self.num_kept + num_stores).min(most);
+    }
+
+    /// Notes that blocks would have been hit which neither memory has any more.
+    pub(super) fn note_lost(&mut self, num_blocks: usize) {
+        self.num_kept = self.num_kept.saturating_sub(COPIES_PER_LOST.saturating_mul(num_blocks));
+    }
+
+    /// Evicts up to `n` chunks that are not offered: copies, also those that are kept, then the others.
     pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
+        let kept = std::mem::take(&mut self.num_kept);
         let mut evicted = self.evict_copies(chunks, n, |_| true);
+        self.num_kept = kept;
         let [others, _] = &self.lists;
         let mut next = others.first();
         while evicted.len() < n && next != NONE {

@@ -136,6 +136,18 @@ impl PolicyState {
     }
 
     /// Notes whether the pool has the block of a chunk and will keep it, under `adaptive`.
+    pub(super) fn note_waited(&mut self, num_stores: usize, most: usize) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.note_waited(num_stores, most);
+        }
+    }
+
+    pub(super) fn note_lost(&mut self, num_blocks: usize) {
+        if let Self::Adaptive(adaptive) = self {
+            adaptive.note_lost(num_blocks);
+        }
+    }
+
     pub(super) fn set_copy(&mut self, chunk: ChunkId, is_copy: bool) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.set_copy(chunk, is_copy);

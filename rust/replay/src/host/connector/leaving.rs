@@ -26,18 +26,16 @@ impl HostConnector {
         Some(attached_tables(manager, view, groups, local, (num_local, end)))
     }
 
-    /// Returns whether a load has to wait for a step, in which the blocks are stored that it takes
-    /// from the pool.
+    /// Returns whether a load waits in this step, for stores of the blocks that it takes from the pool.
     pub(super) fn waits_for_stores(&mut self, request: RequestId, num_tokens: usize) -> bool {
         if !self.decides_over_both() || self.pace == Pace::Recorded {
             return false;
         }
         let num_blocks = self.geometry.search.num_blocks_taken(num_tokens);
-        let state = self.state(request);
-        if std::mem::replace(&mut state.has_waited_for_stores, true) {
-            return false;
-        }
-        self.horizon.ask_for(num_blocks)
+        let mut wait = self.state(request).store_wait;
+        let waits = wait.waits(&mut self.horizon, &self.tier, num_blocks);
+        self.state(request).store_wait = wait;
+        waits
     }
 
     /// Returns whether the joint pool has to see each step in which a request decodes, as it did on

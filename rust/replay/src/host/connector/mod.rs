@@ -10,7 +10,8 @@ mod transfers;
 use std::collections::{HashMap, HashSet};
 
 use kvoxide_core::host::{
-    ChunkLookup, HashKeys, Horizon, HostGroup, HostPolicy, HostTier, HostTierConfig, WantedLoad,
+    ChunkLookup, HashKeys, Horizon, HostGroup, HostPolicy, HostTier, HostTierConfig, StoreWait,
+    WantedLoad,
 };
 use kvoxide_core::joint::{JointPool, blocks_to_load, note_used};
 use kvoxide_core::{BlockId, Error, Manager, NULL_BLOCK, RequestId, RequestView};
@@ -131,7 +132,8 @@ impl HostConnector {
     ) -> HostTokens {
         let state = self.state(view.id);
         state.restart();
-        if state.num_jobs > 0 {
+        let (num_jobs, store_wait) = (state.num_jobs, state.store_wait);
+        if num_jobs > 0 || store_wait.is_open(&self.tier) {
             return HostTokens { is_later: true, ..HostTokens::default() };
         }
         let progress = Progress::of(view, 0);
@@ -213,7 +215,7 @@ impl HostConnector {
         let state = self.requests.entry(view.id).or_default();
         state.next = ends;
         state.num_jobs += 1;
-        state.has_waited_for_stores = false;
+        state.store_wait = StoreWait::NotAsked;
         self.tier.prepare_load(&mut state.host, keys.iter().copied())?;
         self.num_changes += 1;
         self.report.loads += 1;
