@@ -21,8 +21,8 @@ pub struct StoredStep {
 pub struct StepStores {
     /// How many chunks were given up because the simulated pool no longer has their keys.
     pub num_given_up: usize,
-    /// The blocks that the step takes from the pool, without those of windows. They are stored before
-    /// it runs.
+    /// The blocks that the step takes from the pool. They are stored before it runs. Blocks of windows
+    /// are left out.
     pub taken: LeavingStores,
     /// The blocks that later steps can take soon.
     pub leaving: LeavingStores,

@@ -19,7 +19,7 @@ pub struct LeavingBlock {
     pub num_tokens: usize,
 }
 
-/// What a pool notes for others that store its blocks before it evicts them.
+/// The notes of a pool for a tier that stores its blocks before they are evicted.
 #[derive(Debug)]
 pub(super) struct LeavingNotes {
     /// The blocks that were allocated, with what they had before unless it was returned as leaving.

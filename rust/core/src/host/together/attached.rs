@@ -51,8 +51,8 @@ fn extended(table: &GroupBlocks, places: Range<usize>, new: Vec<BlockId>) -> Gro
 }
 
 /// Returns how many chunks a load up to `end` tokens brings that attaches the blocks of
-/// [`attached`]. Returns `None` if one of them is not ready. Those of full attention are ready,
-/// because the search that found the load found each of them.
+/// [`attached`]. Returns `None` if one of them is not ready. The search has found each chunk of full
+/// attention already.
 pub(super) fn num_brought(
     groups: &[HostGroup],
     keys: &[impl ChunkKeys],
