@@ -18,6 +18,7 @@ RECORDING = [
     "inside_recording_ends.py",
     "inside_recorded_outcomes.py",
     "inside_recorded_hints.py",
+    "inside_recorded_together.py",
 ]
 APART = [["inside_releases.py"], RECORDING]
 # Tests of code that differs by release. Each whole run has them with an older one too.

@@ -148,7 +148,7 @@ impl Follower for JointPool {
     }
 
     fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_> {
-        Box::new(self.manager.pool().leaving_anew(usize::MAX))
+        Box::new(self.manager.pool().leaving(usize::MAX))
     }
 
     fn pass_over(&mut self, blocks: &[BlockId]) {

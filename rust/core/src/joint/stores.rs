@@ -54,8 +54,9 @@ impl StepStores {
         };
         let is_kept = |block: &LeavingBlock| search.is_whole(block) && joint.has(&block.key);
         // A step of a prompt often takes the blocks that have just left its own window. They are worth
-        // little, and the step would wait for their stores.
-        let is_worth_a_wait = |block: &_| !search.is_of_window(block) && is_kept(block);
+        // little, and the step would wait for their stores. The windows of requests that ended are not.
+        let is_worth_a_wait =
+            |block: &_| (step.has_ended || !search.is_of_window(block)) && is_kept(block);
         let taken = taken.into_iter().filter(|it| step.stores_taken && is_worth_a_wait(it));
         let taken = tier.store_leaving(pool, taken, joint.order());
         let leaving = leaving.into_iter().filter(is_kept);

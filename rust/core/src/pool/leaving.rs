@@ -55,26 +55,14 @@ impl LeavingBlock {
 
 impl BlockPool {
     /// Returns the cached ones of the `n` free blocks that are allocated next, in that order. It is
-    /// the order without second chances of tails. A block whose key another block serves is left
-    /// out.
+    /// the order without second chances of tails. Left out are blocks whose key another block serves,
+    /// and, if the pool takes notes, blocks that were returned before and have been free since.
     pub fn leaving(&self, n: usize) -> impl Iterator<Item = LeavingBlock> + '_ {
-        self.eviction.order(&self.blocks).take(n).filter_map(|block| self.leaving_block(block))
-    }
-
-    fn leaving_block(&self, block: BlockId) -> Option<LeavingBlock> {
-        match self.blocks.is_duplicate(block) {
-            true => None,
-            false => LeavingBlock::of(&self.blocks, block),
-        }
-    }
-
-    /// Does the same, without the blocks that were returned before and have been free since, if the
-    /// pool takes notes.
-    pub(crate) fn leaving_anew(&self, n: usize) -> impl Iterator<Item = LeavingBlock> + '_ {
         let notes = self.leaving_notes.as_deref();
         let is_new = move |&block: &BlockId| notes.is_none_or(|notes| !notes.returned.has(block));
         let next = self.eviction.order(&self.blocks).take(n).filter(is_new);
-        next.filter_map(|block| self.leaving_block(block))
+        let serves = next.filter(|&block| !self.blocks.is_duplicate(block));
+        serves.filter_map(|block| LeavingBlock::of(&self.blocks, block))
     }
 
     /// Does the same, and counts the blocks as returned. Returns none unless the pool takes notes.
@@ -83,7 +71,7 @@ impl BlockPool {
             return Vec::new();
         }
         let mut leaving = Vec::with_capacity(n.min(self.num_blocks()));
-        self.leaving_anew(n).for_each(|block| leaving.push(block));
+        self.leaving(n).for_each(|block| leaving.push(block));
         self.set_returned(leaving.iter().map(|it| it.block));
         leaving
     }
