@@ -12,6 +12,8 @@ mod answers;
 mod groups;
 mod loads;
 mod stores;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -256,19 +258,10 @@ fn answers_of(manager: &Manager) -> Answers {
 
 #[cfg(test)]
 mod tests {
+    use super::testing::{BLOCK, hashes, key};
     use super::*;
     use crate::block::BlockHash;
     use crate::group::GroupSpec;
-
-    const BLOCK: usize = 16;
-
-    fn hashes(first: u64, len: u64) -> Vec<BlockHash> {
-        (first..first + len).map(|n| BlockHash([n, 1, 1, 1])).collect()
-    }
-
-    fn key(hash: &BlockHash) -> CacheKey {
-        CacheKey { hash: *hash, group: 0 }
-    }
 
     fn pool(num_blocks: usize, num_chunks: usize) -> JointPool {
         let config = ManagerConfig::new(num_blocks, vec![GroupSpec::full(BLOCK)], 1 << 12);
@@ -295,28 +288,6 @@ mod tests {
         let wanted: Vec<_> = first.iter().rev().map(key).collect();
         assert_eq!(given_up, wanted);
         assert!(second.iter().chain(&third).all(|hash| pool.has(&key(hash))));
-    }
-
-    #[test]
-    fn the_blocks_that_a_step_evicts_have_their_contents() {
-        let config = ManagerConfig::new(5, vec![GroupSpec::full(BLOCK)], 1 << 12);
-        let mut manager = Manager::new(config).expect("a manager");
-        JointPool::follow(&mut manager, 8).expect("a pool");
-        let serve = |manager: &mut Manager, id, hashes: &[BlockHash]| {
-            let view = RequestView::new(id, hashes, BLOCK * hashes.len());
-            let args = AllocateArgs { num_new_tokens: view.num_tokens, ..AllocateArgs::default() };
-            manager.allocate_slots(&view, &args).expect("a call").expect("slots");
-            manager.free(id).expect("an end");
-        };
-        let computed = hashes(0, 2);
-        serve(&mut manager, 1, &computed);
-        assert!(manager.take_evicted().is_empty());
-        // The blocks of the second request have no contents yet when the third one takes them.
-        serve(&mut manager, 2, &hashes(100, 4));
-        serve(&mut manager, 3, &hashes(200, 4));
-        let evicted: Vec<_> = manager.take_evicted().iter().map(|block| block.key).collect();
-        assert_eq!(evicted, [1, 0].map(|at: usize| key(&computed[at])));
-        assert!(manager.take_evicted().is_empty());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct StepStores {
     /// How many chunks were given up because the simulated pool no longer has their keys.
     pub num_given_up: usize,
     /// The blocks that the step takes from the pool. They are stored before it runs. Blocks of windows
-    /// are left out.
+    /// are left out, unless a request ended.
     pub taken: LeavingStores,
     /// The blocks that later steps can take soon.
     pub leaving: LeavingStores,
@@ -83,18 +83,9 @@ mod tests {
     use crate::block::{BlockHash, CacheKey};
     use crate::group::GroupSpec;
     use crate::joint::JointPool;
+    use crate::joint::testing::{BLOCK, hashes, key};
     use crate::manager::{AllocateArgs, ManagerConfig};
     use crate::request::RequestView;
-
-    const BLOCK: usize = 16;
-
-    fn hashes(first: u64, len: u64) -> Vec<BlockHash> {
-        (first..first + len).map(|n| BlockHash([n, 1, 1, 1])).collect()
-    }
-
-    fn key(hash: &BlockHash) -> CacheKey {
-        CacheKey { hash: *hash, group: 0 }
-    }
 
     fn manager(num_blocks: usize, num_chunks: usize) -> Manager {
         let config = ManagerConfig::new(num_blocks, vec![GroupSpec::full(BLOCK)], 1 << 12);
@@ -120,6 +111,19 @@ mod tests {
 
     fn keys_of(blocks: &[LeavingBlock]) -> Vec<CacheKey> {
         blocks.iter().map(|block| block.key).collect()
+    }
+
+    #[test]
+    fn the_blocks_that_a_step_evicts_have_their_contents() {
+        let (mut manager, computed) = (manager(5, 8), hashes(0, 2));
+        serve(&mut manager, 1, &computed);
+        assert!(manager.take_evicted().is_empty());
+        // The blocks of the second request have no contents yet when the third one takes them.
+        serve(&mut manager, 2, &hashes(100, 4));
+        serve(&mut manager, 3, &hashes(200, 4));
+        let wanted = [1, 0].map(|at: usize| key(&computed[at]));
+        assert_eq!(keys_of(&manager.take_evicted()), wanted);
+        assert!(manager.take_evicted().is_empty());
     }
 
     #[test]

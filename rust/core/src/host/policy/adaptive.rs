@@ -94,7 +94,7 @@ impl Adaptive {
         self.num_kept = self.num_kept.saturating_sub(COPIES_PER_LOST.saturating_mul(num_blocks));
     }
 
-    /// Evicts up to `n` chunks that are not offered: copies, also those that are kept, then the others.
+    /// Evicts up to `n` chunks that are not offered: all copies, then the others.
     pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
         let kept = std::mem::take(&mut self.num_kept);
         let mut evicted = self.evict_copies(chunks, n, |_| true);
