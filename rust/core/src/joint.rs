@@ -29,7 +29,7 @@ use crate::block::{BlockId, CacheKey};
 use crate::error::Result;
 use crate::group::Group;
 use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
-use crate::pool::{LeavingBlock, RequestRetention};
+use crate::pool::{BlockMeta, LeavingBlock, RequestRetention};
 use crate::request::{RequestId, RequestView};
 use crate::retention::DefaultHits;
 
@@ -147,6 +147,18 @@ impl Follower for JointPool {
         let is_unused_answer =
             || pool.adaptive().is_some_and(|adaptive| adaptive.meta(block).is_unused_answer());
         !(self.answers.are_given_up() && is_unused_answer())
+    }
+
+    /// A step of a prompt often takes the tails that have just left its own window. So a tail has to be
+    /// worth at least half as much as a full block: as much as protects it while its request runs.
+    fn is_worth_a_wait(&self, key: &CacheKey) -> bool {
+        let pool = self.manager.pool();
+        let is_tail = self.manager.groups()[key.group as usize].is_sparse;
+        let is_valuable = || {
+            let meta = pool.adaptive().zip(pool.find(key)).map(|(all, block)| all.meta(block));
+            meta.is_some_and(BlockMeta::is_protectable)
+        };
+        self.has(key) && (!is_tail || is_valuable())
     }
 
     fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_> {
@@ -358,6 +370,27 @@ mod tests {
             keys.iter().map(|key| pool.has(key)).collect::<Vec<_>>(),
             [true, true, false, false, false, false]
         );
+    }
+
+    #[test]
+    fn a_step_waits_for_stores_of_full_blocks_and_of_valuable_tails() {
+        let groups = vec![GroupSpec::full(BLOCK), GroupSpec::sliding_window(BLOCK, 2 * BLOCK)];
+        let policy = crate::Policy::adaptive();
+        let config = ManagerConfig { policy, ..ManagerConfig::new(200, groups, 1 << 12) };
+        let mut pool = JointPool::new(&config, 200).expect("a pool");
+        let hashes = hashes(0, 64);
+        serve(&mut pool, 1, &hashes);
+        let worth = |group| -> Vec<_> {
+            let keys = hashes.iter().map(|hash| CacheKey { group, ..key(hash) });
+            keys.map(|key| (pool.has(&key), pool.is_worth_a_wait(&key))).collect()
+        };
+        assert_eq!(worth(0), vec![(true, true); 64]);
+        let tails = worth(1);
+        assert_eq!(tails[62..], [(true, true); 2]);
+        assert_eq!(tails[30..32], [(true, true); 2]);
+        let num_kept_alone = tails.iter().filter(|&&tail| tail == (true, false)).count();
+        assert!((10..60).contains(&num_kept_alone), "{tails:?}");
+        assert!(!tails.contains(&(false, true)));
     }
 
     #[test]

@@ -117,12 +117,6 @@ impl HostSearch {
         group.is_some_and(|group| block.num_tokens.is_multiple_of(group.tokens_per_chunk))
     }
 
-    /// Returns whether a block is of a sliding window.
-    pub fn is_of_window(&self, block: &LeavingBlock) -> bool {
-        let group = self.group_of(&block.key);
-        group.is_some_and(|group| group.window_chunks.is_some() && !group.is_state)
-    }
-
     /// Returns whether some group has a window or states.
     pub fn has_windows(&self) -> bool {
         self.num_full < self.order.len()

@@ -21,8 +21,8 @@ pub struct StoredStep {
 pub struct StepStores {
     /// How many chunks were given up because the simulated pool no longer has their keys.
     pub num_given_up: usize,
-    /// The blocks that the step takes from the pool. They are stored before it runs. Blocks of windows
-    /// are left out, unless a request ended.
+    /// The blocks that the step takes from the pool. They are stored before it runs, if they are worth
+    /// the wait.
     pub taken: LeavingStores,
     /// The blocks that later steps can take soon.
     pub leaving: LeavingStores,
@@ -53,10 +53,8 @@ impl StepStores {
             return Self { num_given_up, ..Self::default() };
         };
         let is_kept = |block: &LeavingBlock| search.is_whole(block) && joint.has(&block.key);
-        // A step of a prompt often takes the blocks that have just left its own window. They are worth
-        // little, and the step would wait for their stores. The windows of requests that ended are not.
         let is_worth_a_wait =
-            |block: &_| (step.has_ended || !search.is_of_window(block)) && is_kept(block);
+            |block: &LeavingBlock| search.is_whole(block) && joint.is_worth_a_wait(&block.key);
         let taken = taken.into_iter().filter(|it| step.stores_taken && is_worth_a_wait(it));
         let taken = tier.store_leaving(pool, taken, joint.order());
         let leaving = leaving.into_iter().filter(is_kept);

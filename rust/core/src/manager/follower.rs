@@ -15,6 +15,9 @@ pub trait Follower: fmt::Debug + Send + Sync {
     /// Returns whether a key is kept.
     fn has(&self, key: &CacheKey) -> bool;
 
+    /// Returns whether a key is kept and its block is worth so much that a step waits for its store.
+    fn is_worth_a_wait(&self, key: &CacheKey) -> bool;
+
     /// Returns the blocks of kept keys that no request uses, in the order in which they are given up,
     /// without those that were passed over. The blocks are the follower's.
     fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_>;

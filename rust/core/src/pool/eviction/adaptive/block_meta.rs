@@ -106,7 +106,7 @@ impl BlockMeta {
     /// Returns whether the block is a tail that is protected while its request runs: see
     /// [`LOWEST_PROTECTED_VALUE`].
     #[inline]
-    pub(super) fn is_protectable(self) -> bool {
+    pub fn is_protectable(self) -> bool {
         const PROTECTABLE: u32 = bit::TAIL | bit::PROTECTED_VALUE;
         self.0 & PROTECTABLE == PROTECTABLE
     }
