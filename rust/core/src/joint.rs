@@ -9,6 +9,8 @@
 //! - [`answers`]: whether generated blocks are kept.
 
 mod answers;
+#[cfg(test)]
+mod every_step;
 mod groups;
 mod loads;
 mod stores;
@@ -28,7 +30,7 @@ pub use stores::{StepStores, StoredStep, note_used};
 use crate::block::{BlockId, CacheKey};
 use crate::error::Result;
 use crate::group::Group;
-use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig};
+use crate::manager::{AllocateArgs, Follower, Manager, ManagerConfig, QuietSteps};
 use crate::pool::{BlockMeta, LeavingBlock, RequestRetention};
 use crate::request::{RequestId, RequestView};
 use crate::retention::DefaultHits;
@@ -39,18 +41,24 @@ pub struct JointPool {
     manager: Manager,
     requests: HashMap<RequestId, Served, FixedState>,
     answers: Answers,
-    /// The tokens that the request hit here that was admitted last, until it is known what it hit in
-    /// both memories.
-    num_hit: Option<usize>,
     num_lost: usize,
 }
 
 /// A request as the pool has served it so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Served {
     /// The number of tokens that have slots; `None` if the pool had no room.
     end: Option<usize>,
     num_prompt_tokens: usize,
+    quiet: QuietSteps,
+}
+
+impl Served {
+    /// A request that the pool cannot serve.
+    fn not_at_all(request: &RequestView<'_>) -> Self {
+        let num_prompt_tokens = request.num_prompt_tokens;
+        Self { end: None, num_prompt_tokens, quiet: QuietSteps::default() }
+    }
 }
 
 impl JointPool {
@@ -60,6 +68,7 @@ impl JointPool {
             num_blocks: config.num_blocks.saturating_add(num_chunks),
             enable_events: false,
             observe: false,
+            needs_zeroing: false,
             watermark: 0.0,
             ..config.clone()
         })?;
@@ -70,7 +79,7 @@ impl JointPool {
             adaptive.simulate_default_with_fewer(config.num_blocks.min(num_chunks));
         }
         let answers = answers_of(&manager);
-        Ok(Self { manager, requests: HashMap::default(), answers, num_hit: None, num_lost: 0 })
+        Ok(Self { manager, requests: HashMap::default(), answers, num_lost: 0 })
     }
 
     /// Lets a pool follow a manager. CPU memory has `num_chunks` chunks.
@@ -83,12 +92,13 @@ impl JointPool {
     fn admit(
         &mut self,
         request: &RequestView<'_>,
-        end: usize,
+        (num_hit, end): (usize, usize),
         retention: Option<&Arc<RequestRetention>>,
     ) -> Result<()> {
         let max_length = request.num_tokens.saturating_sub(1);
         let hit = self.manager.get_computed_blocks(request.id, &request.hashes, max_length)?;
-        self.num_hit = Some(hit.length);
+        let num_lost = hit.length.saturating_sub(num_hit);
+        self.num_lost += num_lost / self.manager.scheduler_block_size();
         let view = RequestView {
             num_computed_tokens: 0,
             shared_prefix_boundary: hit.shared_prefix_boundary,
@@ -101,26 +111,25 @@ impl JointPool {
             new_computed_blocks: if hit.length > 0 { &hit.blocks } else { &[] },
             ..AllocateArgs::default()
         };
-        self.allocate(&view, &args, end.max(hit.length), retention)
+        self.allocate(&view, &args, (hit.length, end.max(hit.length)), retention)
     }
 
     fn grow(
         &mut self,
         request: &RequestView<'_>,
-        start: usize,
-        end: usize,
+        (start, end): (usize, usize),
         retention: Option<&Arc<RequestRetention>>,
     ) -> Result<()> {
         let view = RequestView { num_computed_tokens: start, is_waiting: false, ..*request };
         let args = AllocateArgs { num_new_tokens: end - start, ..AllocateArgs::default() };
-        self.allocate(&view, &args, end, retention)
+        self.allocate(&view, &args, (start, end), retention)
     }
 
     fn allocate(
         &mut self,
         view: &RequestView<'_>,
         args: &AllocateArgs<'_>,
-        end: usize,
+        (start, end): (usize, usize),
         retention: Option<&Arc<RequestRetention>>,
     ) -> Result<()> {
         let allocate = |manager: &mut Manager| manager.allocate_slots(view, args);
@@ -128,9 +137,17 @@ impl JointPool {
         if !fits {
             self.release(view.id, None);
         }
-        let served = Served { end: fits.then_some(end), num_prompt_tokens: view.num_prompt_tokens };
+        self.manager.end_simulated_step()?;
+        let served = match fits {
+            true => Served {
+                end: Some(end),
+                num_prompt_tokens: view.num_prompt_tokens,
+                quiet: self.manager.quiet_steps(view, (start, end)),
+            },
+            false => Served::not_at_all(view),
+        };
         self.requests.insert(view.id, served);
-        self.manager.end_simulated_step()
+        Ok(())
     }
 
     fn release(&mut self, request: RequestId, retention: Option<&Arc<RequestRetention>>) {
@@ -187,26 +204,24 @@ impl Follower for JointPool {
     fn reach(
         &mut self,
         request: &RequestView<'_>,
+        num_hit: usize,
         end: usize,
         retention: Option<&Arc<RequestRetention>>,
     ) {
-        let is_served = match self.requests.get(&request.id).map(|served| served.end) {
-            Some(None) => return,
-            Some(Some(start)) if start >= end => return,
-            Some(Some(start)) => self.grow(request, start, end, retention),
-            None => self.admit(request, end, retention),
+        let is_served = match self.requests.get_mut(&request.id) {
+            None => self.admit(request, (num_hit, end), retention),
+            Some(served) => {
+                let Some(start) = served.end.filter(|&start| start < end) else { return };
+                if served.quiet.has(request, (start, end)) {
+                    served.end = Some(end);
+                    return;
+                }
+                self.grow(request, (start, end), retention)
+            }
         };
         if is_served.is_err() {
             self.release(request.id, None);
-            let num_prompt_tokens = request.num_prompt_tokens;
-            self.requests.insert(request.id, Served { end: None, num_prompt_tokens });
-        }
-    }
-
-    fn note_hit(&mut self, num_tokens: usize) {
-        if let Some(num_hit) = self.num_hit.take() {
-            let num_lost = num_hit.saturating_sub(num_tokens);
-            self.num_lost += num_lost / self.manager.scheduler_block_size();
+            self.requests.insert(request.id, Served::not_at_all(request));
         }
     }
 
@@ -219,7 +234,7 @@ impl Follower for JointPool {
         request: RequestId,
         retention: Option<&Arc<RequestRetention>>,
     ) -> Option<usize> {
-        let Served { end, num_prompt_tokens } = self.requests.remove(&request)?;
+        let Served { end, num_prompt_tokens, .. } = self.requests.remove(&request)?;
         let end = end?;
         let is_preempted = retention.is_some_and(|it| it.is_preempted());
         let has_answer = num_prompt_tokens < end && !is_preempted;
@@ -251,9 +266,9 @@ impl Follower for JointPool {
     }
 
     fn reset(&mut self) {
-        for (request, _) in std::mem::take(&mut self.requests) {
-            self.release(request, None);
-        }
+        let mut requests: Vec<_> = self.requests.drain().map(|(request, _)| request).collect();
+        requests.sort_unstable();
+        requests.into_iter().for_each(|request| self.release(request, None));
         self.manager.reset_prefix_cache();
     }
 }
@@ -283,8 +298,8 @@ mod tests {
     fn serve(pool: &mut JointPool, id: RequestId, hashes: &[BlockHash]) {
         let num_tokens = BLOCK * hashes.len();
         let view = RequestView::new(id, hashes, num_tokens);
-        pool.reach(&view, num_tokens / 2, None);
-        pool.reach(&view, num_tokens, None);
+        pool.reach(&view, 0, num_tokens / 2, None);
+        pool.reach(&view, 0, num_tokens, None);
         pool.free(id, None);
     }
 
@@ -318,9 +333,7 @@ mod tests {
         let (mut pool, hashes) = (pool(7, 6), hashes(0, 6));
         serve(&mut pool, 1, &hashes[..5]);
         let view = RequestView::new(2, &hashes[..], BLOCK * hashes.len());
-        pool.reach(&view, view.num_tokens, None);
-        pool.note_hit(2 * BLOCK);
-        pool.note_hit(0);
+        pool.reach(&view, 2 * BLOCK, view.num_tokens, None);
         assert_eq!([pool.take_lost(), pool.take_lost()], [3, 0]);
     }
 
@@ -328,8 +341,8 @@ mod tests {
     fn a_request_that_is_too_large_is_passed_over_until_it_ends() {
         let (mut pool, [large, small]) = (pool(3, 2), [hashes(0, 9), hashes(50, 2)]);
         let view = RequestView::new(1, &large[..], BLOCK * large.len());
-        pool.reach(&view, BLOCK * 9, None);
-        pool.reach(&view, BLOCK * 9, None);
+        pool.reach(&view, 0, BLOCK * 9, None);
+        pool.reach(&view, 0, BLOCK * 9, None);
         serve(&mut pool, 2, &small);
         assert!(small.iter().all(|hash| pool.has(&key(hash))));
         pool.free(1, None);
@@ -346,8 +359,8 @@ mod tests {
                 num_prompt_tokens: 2 * BLOCK,
                 ..RequestView::new(id, &hashes[..], BLOCK * hashes.len())
             };
-            pool.reach(&view, 2 * BLOCK, None);
-            pool.reach(&view, BLOCK * hashes.len(), None);
+            pool.reach(&view, 0, 2 * BLOCK, None);
+            pool.reach(&view, 0, BLOCK * hashes.len(), None);
             pool.free(id, None)
         };
         ids.map(serve).collect()
@@ -408,7 +421,7 @@ mod tests {
                 num_prompt_tokens: 2 * BLOCK,
                 ..RequestView::new(id, &hashes[..], BLOCK * hashes.len())
             };
-            pool.reach(&view, BLOCK * hashes.len(), None);
+            pool.reach(&view, 0, BLOCK * hashes.len(), None);
             assert_eq!(pool.free(id, Some(&preempted)), None);
         }
     }

@@ -30,14 +30,13 @@ impl<'a> GroupCaching<'a> {
     #[inline(always)]
     pub(super) fn cache(self, context: &mut StepContext<'_>, num_tokens: usize) {
         let Self { data, retention, .. } = self;
-        let rules = retention.rules();
         let start = context.held.num_cached_blocks.unwrap_or(0);
         let end = self.num_full_blocks(num_tokens);
         if start < end {
             cache_filled(data, self.request, retention, context, (start, end));
             context.held.num_cached_blocks = Some(end);
         }
-        if data.block_size != rules.hash_block_size && data.is_prefix_closed {
+        if data.block_size != retention.rules().hash_block_size && data.is_prefix_closed {
             self.cache_partial_tail(context, num_tokens);
         }
     }
@@ -51,23 +50,30 @@ impl<'a> GroupCaching<'a> {
 
     /// Caches the end of the prompt inside a block that is larger than a hash block.
     fn cache_partial_tail(self, context: &mut StepContext<'_>, num_tokens: usize) {
+        let Some(end) = self.partial_tail().filter(|&end| end <= num_tokens) else { return };
+        let table = &context.held.blocks;
+        match table.get(end / self.data.block_size) {
+            None | Some(NULL_BLOCK) => {}
+            Some(block) => {
+                self.target(table).cache_partial_block(context.pool, block, end);
+            }
+        }
+    }
+
+    /// Returns after how many tokens the prompt ends for a later hit, if this is inside a block that
+    /// is larger than a hash block and the group caches such ends.
+    pub(crate) fn partial_tail(self) -> Option<usize> {
         let Self { data, request, retention } = self;
         let hash_block_size = retention.rules().hash_block_size;
+        if data.block_size == hash_block_size || !data.is_prefix_closed {
+            return None;
+        }
         // A repeated prompt matches all tokens but the last one. With EAGLE it matches all tokens.
         let is_matched = data.drops_eagle_block || data.older_rules.caches_unreachable_ends;
         let recomputed = usize::from(!is_matched);
         let limit = request.num_prompt_tokens.saturating_sub(recomputed) / hash_block_size;
-        let boundary = limit.min(request.hashes.chain_len()) * hash_block_size;
-        if boundary == 0 || boundary > num_tokens || boundary.is_multiple_of(data.block_size) {
-            return;
-        }
-        let table = &context.held.blocks;
-        match table.get(boundary / data.block_size) {
-            None | Some(NULL_BLOCK) => {}
-            Some(block) => {
-                self.target(table).cache_partial_block(context.pool, block, boundary);
-            }
-        }
+        let end = limit.min(request.hashes.chain_len()) * hash_block_size;
+        Some(end).filter(|end| !end.is_multiple_of(data.block_size))
     }
 
     /// Returns the blocks of a table as a target for caching.

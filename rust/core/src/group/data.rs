@@ -67,6 +67,18 @@ impl Skipped {
         }
     }
 
+    /// Returns the least number of computed tokens with which `num_skipped` leading tokens are
+    /// skipped, which is at least 1.
+    fn least_to_skip(self, num_skipped: usize) -> usize {
+        match self {
+            Self::Nothing => usize::MAX,
+            Self::BeforeWindow(size) => num_skipped.saturating_add(size).saturating_sub(1),
+            Self::BeforeChunk(size) => {
+                num_skipped.checked_next_multiple_of(size).unwrap_or(usize::MAX)
+            }
+        }
+    }
+
     /// Returns the most blocks that a request of `max_num_tokens` tokens holds at once; `None` if
     /// it releases none. Up to `max_in_flight_tokens` of its tokens are in steps not yet processed.
     pub(crate) fn max_blocks(
@@ -115,5 +127,12 @@ impl GroupData {
             Skipped::Nothing => 0,
             skips => skips.num_skipped_tokens(num_computed_tokens) / self.block_size,
         }
+    }
+
+    /// Returns the least number of computed tokens at which more leading blocks of a table are
+    /// skipped than at `num_computed_tokens`.
+    pub(crate) fn least_to_skip_more(&self, num_computed_tokens: usize) -> usize {
+        let num_skipped = self.num_skipped_blocks(num_computed_tokens);
+        self.skips.least_to_skip((num_skipped + 1) * self.block_size)
     }
 }

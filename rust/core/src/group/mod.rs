@@ -108,6 +108,18 @@ impl Group {
         }
     }
 
+    /// Returns the number of tokens for which a table has slots; `None` if a step can change it while
+    /// it has slots and no block is skipped.
+    pub(crate) fn num_slots(&self, held: &HeldBlocks) -> Option<usize> {
+        match &self.kind {
+            Kind::Full(_) | Kind::SlidingWindow(_) | Kind::ChunkedLocal(_) => {
+                Some(held.blocks.len() * self.data.block_size)
+            }
+            Kind::CircularBuffer => (!held.blocks.is_empty()).then_some(usize::MAX),
+            Kind::Rswa(_) | Kind::Mamba(_) | Kind::MambaNone(_) | Kind::CrossAttention => None,
+        }
+    }
+
     /// Starts a request's table with the blocks of its hit.
     pub(crate) fn attach_hit(&mut self, context: &mut StepContext<'_>, step: &SlotDemand<'_>) {
         match &mut self.kind {

@@ -93,10 +93,8 @@ impl<'a> Allocation<'a> {
         Self { request, args, total_computed, step, num_tokens_to_cache }
     }
 
-    /// Returns the number of computed tokens, without tokens of steps in flight. Steps in flight
-    /// can still read blocks before their tokens.
+    /// Returns the number of computed tokens, without tokens of steps in flight.
     pub(super) fn num_processed(&self) -> usize {
-        let in_flight = self.request.num_in_flight_tokens;
-        self.total_computed.cast_signed().wrapping_sub(in_flight).max(0).cast_unsigned()
+        self.request.num_processed(self.total_computed)
     }
 }

@@ -146,6 +146,23 @@ pub(super) fn num_cacheable_tokens(
     }
 }
 
+/// Returns the least number of computed tokens at which [`num_cacheable_tokens`] is `num_tokens` or
+/// more.
+pub(super) fn least_to_cache(rules: &CacheRules, group: &Group, num_tokens: usize) -> usize {
+    let align = |tokens: usize| match !rules.is_hybrid || rules.has_partial_hits {
+        true => tokens,
+        false => tokens.next_multiple_of(rules.scheduler_block_size),
+    };
+    match (rules.is_hybrid, group.drops_eagle_block) {
+        (false, _) => num_tokens + rules.num_reprefillable_tokens,
+        (true, false) => align(num_tokens),
+        (true, true) => {
+            let settled = num_tokens.max(align(num_tokens.saturating_sub(group.block_size)));
+            (settled + rules.num_reprefillable_tokens).max(align(1))
+        }
+    }
+}
+
 /// Checks that a request has blocks in a group for the `num_tokens` of its computed tokens that
 /// will be cached.
 fn check_blocks_to_cache(
@@ -170,4 +187,36 @@ fn check_blocks_to_cache(
         RetentionMask::All => Error::OutOfRange(message),
         _ => Error::Precondition(message),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::GroupSpec;
+    use crate::manager::{Manager, ManagerConfig};
+
+    #[test]
+    fn blocks_become_cacheable_at_the_least_number_of_tokens_that_suffices() {
+        let drafts = GroupSpec { is_eagle_group: true, ..GroupSpec::sliding_window(8, 20) };
+        let groups = [vec![GroupSpec::full(16)], vec![GroupSpec::full(32), drafts]];
+        for (groups, use_eagle, lookahead) in
+            groups.iter().flat_map(|it| (0..8).map(move |n| (it, n % 2 > 0, n / 2)))
+        {
+            let manager = Manager::new(ManagerConfig {
+                use_eagle,
+                num_prefill_lookahead: lookahead,
+                ..ManagerConfig::new(40, groups.clone(), 1 << 12)
+            });
+            let manager = manager.expect("a manager");
+            for group in manager.groups() {
+                let rules = manager.retention.rules();
+                let suffices =
+                    |wanted| move |&n: &usize| num_cacheable_tokens(rules, group, n) >= wanted;
+                for wanted in 1..200 {
+                    let least = (0..400).find(suffices(wanted));
+                    assert_eq!(Some(least_to_cache(rules, group, wanted)), least);
+                }
+            }
+        }
+    }
 }

@@ -32,17 +32,15 @@ pub trait Follower: fmt::Debug + Send + Sync {
     /// Estimates the prompt tokens that vLLM's own policies would have hit in both memories.
     fn default_hits(&self) -> DefaultHits;
 
-    /// Notes that a request has slots for its first `end` tokens. The request has all its hashes.
+    /// Notes that a request has slots for its first `end` tokens. In this step, it hit `num_hit` of
+    /// them in both memories. The request has all its hashes.
     fn reach(
         &mut self,
         request: &RequestView<'_>,
+        num_hit: usize,
         end: usize,
         retention: Option<&Arc<RequestRetention>>,
     );
-
-    /// Notes how many tokens the request that was last reached hit in both memories. Counts only for
-    /// its first call.
-    fn note_hit(&mut self, num_tokens: usize);
 
     /// Returns how many blocks would have been hit since the last call if neither memory had lost them.
     fn take_lost(&mut self) -> usize;
@@ -123,8 +121,8 @@ impl Manager {
     pub(super) fn follow_allocation(&mut self, request: &RequestView<'_>, args: &AllocateArgs<'_>) {
         let retention = self.requested_retention();
         if let Some(follower) = &mut self.follower {
-            follower.reach(request, args.num_final(request), retention.as_ref());
-            follower.note_hit(args.num_new_computed_tokens + args.num_external_computed_tokens);
+            let num_hit = args.num_new_computed_tokens + args.num_external_computed_tokens;
+            follower.reach(request, num_hit, args.num_final(request), retention.as_ref());
         }
     }
 

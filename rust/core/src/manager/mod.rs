@@ -13,6 +13,7 @@ mod look_up;
 mod memory;
 mod outcomes;
 mod priorities;
+mod quiet;
 mod release;
 mod report;
 mod worker;
@@ -31,6 +32,7 @@ pub use config::ManagerConfig;
 pub use follower::Follower;
 pub use memory::GroupMemory;
 pub use outcomes::{ObservedAdmission, ObservedRequest, OutcomeReport};
+pub use quiet::QuietSteps;
 pub use report::{Admitted, BlockCounts, ByKind, RetentionReport};
 
 use direct_writes::DirectWrites;

@@ -19,8 +19,9 @@ impl Manager {
     }
 
     /// Ends a step of a simulation, which has no worker. Releases the blocks that would be copied,
-    /// and forgets those that a connector could read.
+    /// and forgets those that would be zeroed or that a connector could read.
     pub fn end_simulated_step(&mut self) -> Result<()> {
+        self.take_new_block_ids();
         self.take_offloads();
         let copies = self.take_block_copies();
         let copied: Vec<_> = copies.into_iter().flat_map(|(from, to)| [from, to]).collect();

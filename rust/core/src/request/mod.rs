@@ -48,4 +48,10 @@ impl<'a> RequestView<'a> {
             is_waiting: true,
         }
     }
+    /// Returns how many of `num_computed` tokens are not in flight. Steps in flight can still read
+    /// blocks before their tokens.
+    #[inline]
+    pub(crate) fn num_processed(&self, num_computed: usize) -> usize {
+        num_computed.cast_signed().wrapping_sub(self.num_in_flight_tokens).max(0).cast_unsigned()
+    }
 }

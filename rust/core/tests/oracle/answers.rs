@@ -154,9 +154,9 @@ proptest! {
             }
             let (id, prompt) = (number as RequestId, num_prompt * BLOCK);
             let view = RequestView::new(id, &hashes[..], prompt);
-            joint.reach(&view, prompt, None);
+            joint.reach(&view, 0, prompt, None);
             let view = RequestView { num_tokens: hashes.len() * BLOCK, ..view };
-            joint.reach(&view, hashes.len() * BLOCK, None);
+            joint.reach(&view, 0, hashes.len() * BLOCK, None);
             let preempted = Arc::new(RequestRetention::default().while_preempted());
             let given_up = joint.free(id, turn.is_preempted.then_some(&preempted));
             prop_assert_eq!(given_up, model.serve(id, &hashes, num_prompt, turn.is_preempted));
