@@ -55,7 +55,7 @@ impl Record {
 }
 
 /// A guess at the chunk of the next key. Keys that follow each other in a prompt mostly have
-/// consecutive chunks, so the index is only asked where a row of chunks begins.
+/// consecutive chunks, up or down, so the index is only asked where a row of chunks begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     guess: ChunkId,
@@ -76,6 +76,13 @@ impl Cursor {
     /// For keys from the end of a prompt on.
     pub(super) fn backwards() -> Self {
         Self { step: ChunkId::MAX, ..Self::forwards() }
+    }
+
+    /// Turns if a chunk that was not guessed is on the other side of the chunk before.
+    fn turn_to(&mut self, chunk: ChunkId) {
+        if chunk.wrapping_add(self.step).wrapping_add(self.step) == self.guess {
+            self.step = self.step.wrapping_neg();
+        }
     }
 }
 
@@ -193,13 +200,26 @@ impl Chunks {
     /// Returns the chunk of a key that follows the one before it in a prompt.
     #[inline]
     pub(super) fn find_next(&self, key: &CacheKey, cursor: &mut Cursor) -> Option<ChunkId> {
-        let is_there = |record: &Record| record.references != FREED && record.key() == *key;
-        let chunk = match self.records.get(cursor.guess as usize) {
-            Some(record) if is_there(record) => cursor.guess,
-            _ => self.find(key)?,
+        let chunk = match self.is_at(cursor.guess, key) {
+            true => cursor.guess,
+            false => self.find_elsewhere(key, cursor)?,
         };
         cursor.guess = chunk.wrapping_add(cursor.step);
         Some(chunk)
+    }
+
+    /// Finds a key whose chunk was not guessed.
+    fn find_elsewhere(&self, key: &CacheKey, cursor: &mut Cursor) -> Option<ChunkId> {
+        let chunk = self.find(key)?;
+        cursor.turn_to(chunk);
+        Some(chunk)
+    }
+
+    /// Returns whether a key has this chunk.
+    #[inline]
+    fn is_at(&self, chunk: ChunkId, key: &CacheKey) -> bool {
+        let is_there = |record: &Record| record.references != FREED && record.key() == *key;
+        self.records.get(chunk as usize).is_some_and(is_there)
     }
 
     #[inline]
@@ -406,6 +426,18 @@ mod tests {
             let found = [1, 2, 3, 1, 4].map(|n| chunks.find_next(&key(n), &mut cursor));
             assert_eq!(found, [Some(0), None, Some(2), Some(0), None]);
         }
+    }
+
+    #[test]
+    fn a_cursor_turns_where_chunks_are_in_reverse() {
+        let mut chunks = Chunks::new(4).expect("a size that fits");
+        (0..4).for_each(|n| _ = chunks.insert(key(n)));
+        let mut cursor = Cursor::forwards();
+        let guesses = [3, 2, 1, 2, 3].map(|n| {
+            chunks.find_next(&key(n), &mut cursor);
+            cursor.guess
+        });
+        assert_eq!(guesses, [4, 1, 0, 3, 4]);
     }
 
     #[test]

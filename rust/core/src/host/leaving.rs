@@ -1,5 +1,7 @@
 //! The calls of `adaptive`: stores of blocks that the pool evicts soon.
 
+use std::cell::OnceCell;
+
 use hashbrown::HashTable;
 
 use super::chunks::{ChunkId, Cursor};
@@ -77,11 +79,11 @@ impl HostTier {
         if n == 0 {
             return Default::default();
         }
-        let hash_at = |&at: &usize| hash_of(&absent[at].key);
-        let mut wanted = HashTable::with_capacity(absent.len());
-        for at in 0..absent.len() {
-            wanted.insert_unique(hash_at(&at), at, hash_at);
-        }
+        let absent_keys = OnceCell::new();
+        let place_of = |key: &CacheKey| {
+            let table = absent_keys.get_or_init(|| table_of(absent));
+            table.find(hash_of(key), |&at| absent[at].key == *key).copied()
+        };
         let (mut evicted, mut passed) = (Vec::with_capacity(n), Vec::with_capacity(n));
         let mut is_dropped = vec![false; absent.len()];
         let mut cursor = Cursor::forwards();
@@ -89,12 +91,13 @@ impl HostTier {
             if passed.len() == n {
                 break;
             }
-            if let Some(&at) = wanted.find(hash_of(&key), |&at| absent[at].key == key) {
-                is_dropped[at] = true;
-            } else if self.free_chunk(&key, &mut cursor) {
-                evicted.push(key);
-            } else {
-                continue;
+            match self.chunks.find_next(&key, &mut cursor) {
+                Some(chunk) if self.free_chunk(chunk) => evicted.push(key),
+                Some(_) => continue,
+                None => match place_of(&key) {
+                    Some(at) => is_dropped[at] = true,
+                    None => continue,
+                },
             }
             passed.push(block);
         }
@@ -114,21 +117,25 @@ impl HostTier {
         self.policy.note_lost(num_blocks);
     }
 
-    /// Frees the chunk of a key, if it can be evicted. Returns whether it could.
-    fn free_chunk(&mut self, key: &CacheKey, cursor: &mut Cursor) -> bool {
-        let chunk =
-            self.chunks.find_next(key, cursor).filter(|&chunk| self.chunks.is_evictable(chunk));
-        let Some(chunk) = chunk else { return false };
-        self.policy.on_remove(chunk);
-        self.chunks.remove(chunk);
-        true
+    /// Frees a chunk, if it can be evicted. Returns whether it could.
+    fn free_chunk(&mut self, chunk: ChunkId) -> bool {
+        let is_evictable = self.chunks.is_evictable(chunk);
+        if is_evictable {
+            self.policy.on_remove(chunk);
+            self.chunks.remove(chunk);
+        }
+        is_evictable
     }
 
     /// Frees the chunks of keys. Chunks that are stored or loaded now stay. Returns how many became
     /// free.
     pub fn give_up(&mut self, keys: impl Iterator<Item = CacheKey>) -> usize {
         let mut cursor = Cursor::forwards();
-        let given_up: Vec<_> = keys.filter(|key| self.free_chunk(key, &mut cursor)).collect();
+        let mut is_freed = |key: &CacheKey| {
+            let chunk = self.chunks.find_next(key, &mut cursor);
+            chunk.is_some_and(|chunk| self.free_chunk(chunk))
+        };
+        let given_up: Vec<_> = keys.filter(|key| is_freed(key)).collect();
         self.record_event(HostEventKind::Removed, &given_up);
         given_up.len()
     }
@@ -142,4 +149,14 @@ impl HostTier {
             }
         }
     }
+}
+
+/// Returns a table of the places of blocks by their keys.
+fn table_of(blocks: &[LeavingBlock]) -> HashTable<usize> {
+    let hash_at = |&at: &usize| hash_of(&blocks[at].key);
+    let mut table = HashTable::with_capacity(blocks.len());
+    for at in 0..blocks.len() {
+        table.insert_unique(hash_at(&at), at, hash_at);
+    }
+    table
 }

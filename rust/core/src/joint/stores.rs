@@ -49,16 +49,19 @@ impl StepStores {
         let num_blocks = horizon.after_step(pool.num_blocks(), pool.num_allocated(), about);
         let leaving = manager.take_leaving(num_blocks.unwrap_or(0));
         let pool = manager.pool();
-        let Some(joint) = manager.follower() else {
+        let are_any = !(taken.is_empty() && leaving.is_empty());
+        let Some(joint) = manager.follower().filter(|_| are_any) else {
             return Self { num_given_up, ..Self::default() };
         };
-        let is_kept = |block: &LeavingBlock| search.is_whole(block) && joint.has(&block.key);
-        let is_worth_a_wait =
-            |block: &LeavingBlock| search.is_whole(block) && joint.is_worth_a_wait(&block.key);
+        let mut keeps = joint.keeps();
+        let mut is_kept = |block: &LeavingBlock| search.is_whole(block) && keeps(&block.key);
+        let mut is_worth_a_wait =
+            |block: &LeavingBlock| is_kept(block) && joint.is_worth_a_wait(&block.key);
         let taken = taken.into_iter().filter(|it| step.stores_taken && is_worth_a_wait(it));
         let taken = tier.store_leaving(pool, taken, joint.order());
         let leaving = leaving.into_iter().filter(is_kept);
         let leaving = tier.store_leaving(pool, leaving, joint.order());
+        drop(keeps);
         if has_asked {
             tier.note_waited(leaving.stored.len());
         }

@@ -12,10 +12,16 @@ use crate::retention::DefaultHits;
 
 /// Sees the calls of a manager, and decides which keys CPU memory keeps.
 pub trait Follower: fmt::Debug + Send + Sync {
-    /// Returns whether a key is kept.
-    fn has(&self, key: &CacheKey) -> bool;
+    /// Returns a function that returns whether a key is kept. Keys that follow each other in a prompt
+    /// are found faster.
+    fn keeps(&self) -> Box<dyn FnMut(&CacheKey) -> bool + '_>;
 
-    /// Returns whether a key is kept and its block is worth so much that a step waits for its store.
+    /// Returns whether a key is kept.
+    fn has(&self, key: &CacheKey) -> bool {
+        self.keeps()(key)
+    }
+
+    /// Returns whether the block of a kept key is worth so much that a step waits for its store.
     fn is_worth_a_wait(&self, key: &CacheKey) -> bool;
 
     /// Returns the blocks of kept keys that no request uses, in the order in which they are given up,

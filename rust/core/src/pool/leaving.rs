@@ -115,6 +115,9 @@ impl BlockPool {
     /// this step has no contents yet.
     pub(crate) fn take_evicted(&mut self) -> Vec<LeavingBlock> {
         self.take_taken(|pool, taken| {
+            if taken.is_empty() {
+                return Vec::new();
+            }
             let mut blocks = BlockSet::new(pool.num_blocks());
             let mut keys = HashSet::with_hasher(FixedState::default());
             let first = taken.iter().filter(|&&(block, _)| blocks.insert(block));
