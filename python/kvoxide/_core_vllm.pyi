@@ -570,8 +570,8 @@ class OffloadLeavingPlan:
 
 @final
 class OffloadLoadPlan:
-    """A load. ``parts`` are the first token of each group, the one after the last,
-    and its keys."""
+    """A load. ``parts`` are chunks of a group that follow each other: the index of the group, the
+    first token, the one after the last, and the keys."""
 
     @property
     def keys(self) -> VllmChunkKeys | list[bytes]: ...
@@ -590,7 +590,7 @@ class OffloadLoadPlan:
     def num_chunks(self) -> list[int]:
         """The chunk in each group with which its next store begins."""
     @property
-    def parts(self) -> list[tuple[int, int, VllmChunkKeys | list[bytes]]]: ...
+    def parts(self) -> list[tuple[int, int, int, VllmChunkKeys | list[bytes]]]: ...
 
 @final
 class OffloadStorePlan:

@@ -53,6 +53,29 @@ def test_loads_take_blocks_of_the_pool_and_of_cpu_memory() -> None:
     assert world.counts["loaded blocks"]
 
 
+def test_a_load_fills_the_holes_of_a_window_between_blocks_of_the_pool() -> None:
+    scenario = replace(_SMALL, layout="windows", num_blocks=90, num_chunks=300, interval=None)
+    world = TogetherWorld(scenario, Settings(mode="off", check_every=1))
+    serve(world, Traffic(scenario), 400)
+    world.finish()
+    assert world.counts["loads that fill holes"]
+
+
+def test_a_load_from_wrong_chunks_is_seen() -> None:
+    scenario = replace(_SMALL, layout="windows", num_blocks=90, num_chunks=300, interval=None)
+    world = TogetherWorld(scenario, Settings(mode="off"))
+    load = world.connector._load
+
+    def reversed_load(*arguments: Any) -> None:
+        load(*arguments)
+        for job in world.connector._current_batch_load_jobs.values():
+            job.src_spec.block_ids = job.src_spec.block_ids[::-1].copy()
+
+    world.connector._load = reversed_load
+    with pytest.raises(WrongBytesError):
+        serve(world, Traffic(scenario), 400)
+
+
 @pytest.mark.parametrize("place", ["src_spec", "dst_spec"])
 def test_a_job_with_wrong_blocks_is_seen(place: str) -> None:
     world = TogetherWorld(_SMALL, Settings(mode="off"))

@@ -77,7 +77,7 @@ def test_every_loaded_block_has_the_content_that_its_request_wants(
     engine = ToyEngine(60 * len(specs), 200 * len(specs), specs, policy=policy, delay=delay)
     serve(engine, chats(1, 500), at_once=6)
     assert engine.num_loaded > 10_000
-    assert len(specs) == 1 or engine.num_preempted > 10
+    assert len(specs) == 1 or engine.num_preempted > 5
     engine.manager.check_invariants()
     stored, loaded, _ = engine.tier.num_transferred_chunks
     assert stored > 1000

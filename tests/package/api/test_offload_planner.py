@@ -121,9 +121,7 @@ def test_a_load_fills_blocks_without_hashes(is_sync: bool) -> None:
     assert (made.group_sizes, made.block_indices, made.num_chunks) == ([3], [1], [4])
     assert made.block_ids.tolist() == [8, 9, 5]
     assert list(made.keys) == listed(range(1, 4))
-    assert [(start, end, list(keys)) for start, end, keys in made.parts] == [
-        (16, 64, listed(range(1, 4)))
-    ]
+    assert [(*part, list(keys)) for *part, keys in made.parts] == [(0, 16, 64, listed(range(1, 4)))]
     assert made.chunk_ids is not None
     assert made.chunk_ids.tolist() == [1, 2, 3]
     assert tier.num_loading_keys == (0 if is_sync else 3)
@@ -144,9 +142,26 @@ def test_a_load_of_listed_keys_is_left_to_the_manager() -> None:
     assert made is not None
     assert made.chunk_ids is None
     assert made.keys == [*listed(range(3)), key(2, 1)]
-    assert made.parts == [(0, 48, listed(range(3))), (0, 48, [key(2, 1)])]
+    assert made.parts == [(0, 0, 48, listed(range(3))), (1, 0, 48, [key(2, 1)])]
     assert (made.group_sizes, made.block_indices) == ([3, 1], [0, 2])
     assert made.block_ids.tolist() == [7, 8, 9, 6]
+
+
+def test_a_load_into_a_window_leaves_out_blocks_with_hashes() -> None:
+    full = [block(number) for number in range(1, 7)]
+    window = [block(0), block(7), block(8, is_hashed=True), block(9), block(10), block(11, True)]
+    keys = in_rust(6, (0, 1, SIZE), (1, 1, SIZE))
+    made = planner(group(), group(5, group_idx=1)).load(keys, blocks(full, window), 0, 92, False)
+    assert made is not None
+    assert (made.group_sizes, made.block_indices, made.num_chunks) == ([6, 3], [0, 1], [6, 6])
+    assert made.block_ids.tolist() == [*range(1, 7), 7, 9, 10]
+    wanted = listed(range(6)), [key(1, 1)], [key(3, 1), key(4, 1)]
+    assert list(made.keys) == [each for part in wanted for each in part]
+    assert [(*part, list(keys)) for *part, keys in made.parts] == [
+        (0, 0, 92, wanted[0]),
+        (1, 16, 32, wanted[1]),
+        (1, 48, 80, wanted[2]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@ no such policy, so the content of every block that a request reads is checked.""
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -49,6 +51,12 @@ def draw(seed: int) -> Scenario:
     )
 
 
+def _has_holes(table: Iterable[Any]) -> bool:
+    """Return whether an empty block is before one with a hash."""
+    hashes = [block.block_hash for block in table if not block.is_null]
+    return any(first is None and after for first, after in pairwise(hashes))
+
+
 class TogetherWorld(World):
     """A server with kvoxide's manager, connector and tier, which decide together."""
 
@@ -90,6 +98,12 @@ class TogetherWorld(World):
             if config.sliding_window_size_in_chunks is None
         )
         self.counts["loads that attach blocks"] += num_loaded < num_blocks and size > 0
+        has_holes = any(
+            config.sliding_window_size_in_chunks is not None
+            and _has_holes(blocks.blocks[config.group_idx])
+            for config in self.connector.config.kv_group_configs
+        )
+        self.counts["loads that fill holes"] += has_holes
 
     def check(self) -> None:
         """Check that the connector's jobs and the tier belong together."""

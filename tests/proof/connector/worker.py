@@ -2,7 +2,7 @@
 
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ class MadeWorker(OffloadingWorker):  # type: ignore[misc]
         self._host: dict[int, list[Content]] = {}
         self._transfers: dict[int, _Transfer] = {}
         self._ended: list[int] = []
-        self.wanted: dict[int, tuple[Text, int]] = {}
+        self.wanted: dict[int, tuple[Text, int, Sequence[list[int]]]] = {}
         self.step = 0
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
@@ -80,16 +80,18 @@ class MadeWorker(OffloadingWorker):  # type: ignore[misc]
             parts[place] = list(self._memory.blocks.get(block_id, ()))
 
     def _load(self, job_id: int, chunks: Any, blocks: Any) -> None:
-        tables: list[dict[int, int]] = [{} for _ in self._memory.groups]
-        for group, at, block_id, chunk, place in self._places(blocks, chunks):
+        text, num_tokens, tables = self.wanted.pop(job_id)
+        chain = text.up_to(num_tokens)
+        last: dict[int, int] = {}
+        for at_group, _, block_id, chunk, place in self._places(blocks, chunks):
             self._memory.blocks[block_id] = list(self._host.get(chunk, [[]] * (place + 1))[place])
-            tables[group][at] = block_id
-        text, num_tokens = self.wanted.pop(job_id)
-        for group, table in zip(self._memory.groups, tables, strict=True):
-            if table:
-                start = min(table) * group.size
-                chain = text.up_to(num_tokens)
-                self._memory.check_blocks(group, table, chain, range(start, num_tokens))
+            group, table = self._memory.groups[at_group], tables[at_group]
+            at = table.index(block_id)
+            if at <= last.get(at_group, -1):
+                raise WrongBytesError(f"block {block_id} is loaded out of order")
+            last[at_group] = at
+            tokens = range(at * group.size, min((at + 1) * group.size, num_tokens))
+            self._memory.check_blocks(group, {at: block_id}, chain, tokens)
 
     def _places(self, blocks: Any, chunks: Any) -> Any:
         """Yield each block with its group, its position in the request, its chunk and its position

@@ -158,7 +158,7 @@ class World:
             self._answers.append((name, answer))
         return answer
 
-    def _expect(self, child: int, request: Any, _blocks: Any, num_tokens: int) -> None:
+    def _expect(self, child: int, request: Any, blocks: Any, num_tokens: int) -> None:
         """Report to the workers which content a planned load must bring."""
         connector = self.connectors[child]
         if not num_tokens:
@@ -171,7 +171,8 @@ class World:
         )
         self.counts["loads that end inside a block"] += num_tokens % self._block_size > 0
         for rank in self.ranks:
-            rank.workers[child].wanted[job_id] = self._texts[request.request_id], num_tokens
+            wanted = self._texts[request.request_id], num_tokens, blocks.get_block_ids()
+            rank.workers[child].wanted[job_id] = wanted
 
     def text_of(self, name: str) -> Text:
         """Return the text of a request, which may have ended."""

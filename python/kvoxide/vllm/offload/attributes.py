@@ -396,10 +396,9 @@ _Range = tuple[int, int, bytes]
 class LoadedRanges(Sequence[_Range]):
     """The tokens that each key of a load covers; ``spans`` has the tokens of each group."""
 
-    def __init__(self, groups: Iterable[Any], parts: Iterable[tuple[int, int, Any]]) -> None:
-        """Take the tokens and the keys that are loaded of each group."""
-        loaded = zip(groups, parts, strict=True)
-        self._loads = [(group, *part) for group, part in loaded if len(part[2])]
+    def __init__(self, groups: Sequence[Any], parts: Iterable[tuple[int, int, int, Any]]) -> None:
+        """Take for each part of a load the index of its group, its tokens and its keys."""
+        self._loads = [(groups[at], *part) for at, *part in parts]
         self.spans = [(start, end, b"") for _, start, end, _ in self._loads]
 
     def __iter__(self) -> Iterator[_Range]:

@@ -165,7 +165,7 @@ fn check_num_cached(
     manager: &Manager,
     id: RequestId,
     group: &Group,
-    HeldBlocks { blocks, num_cached_blocks, without_tail }: &HeldBlocks,
+    HeldBlocks { blocks, num_cached_blocks, without_tail, .. }: &HeldBlocks,
 ) -> Result<(), String> {
     let cached = num_cached_blocks.unwrap_or(0);
     ensure(cached <= blocks.len() || manager.direct_writes.has(id), || {
@@ -178,8 +178,8 @@ fn check_num_cached(
 }
 
 /// Checks invariant 6: only one request holds a block that it still writes to, and the block has no
-/// hash of a full block. The check leaves out states, because their hashes can be of prefixes of
-/// any length.
+/// hash of a full block. The check leaves out blocks of a hit whose holes are not cached yet, and
+/// states, because their hashes can be of prefixes of any length.
 fn check_writable(
     manager: &Manager,
     id: RequestId,
@@ -193,7 +193,8 @@ fn check_writable(
     let (first, own) = held.blocks.ids_from(held.num_cached_blocks.unwrap_or(0));
     for (i, block) in (first..).zip(own).filter(|(_, block)| **block != NULL_BLOCK) {
         let covered = manager.pool().blocks().hash_num_tokens(*block).unwrap_or(0);
-        ensure(covered < (i + 1) * group.block_size && holders[block] == 1, || {
+        let is_full = covered >= (i + 1) * group.block_size;
+        ensure(i < held.hit_end && is_full || !is_full && holders[block] == 1, || {
             format!("request {id} writes to block {block}, which is shared or cached")
         })?;
     }

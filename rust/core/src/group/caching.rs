@@ -96,13 +96,26 @@ fn cache_filled(
     context: &mut StepContext<'_>,
     range: (usize, usize),
 ) {
-    let num_queued = context.pool.num_queued_blocks();
-    let mask = retention.mask_in_pool(data.id, request, range, num_queued);
+    let StepContext { held, pool, .. } = context;
     let target = CacheTarget {
-        without_tail: context.held.without_tail,
-        ..GroupCaching { data, retention, request }.target(&context.held.blocks)
+        without_tail: held.without_tail,
+        ..GroupCaching { data, retention, request }.target(&held.blocks)
     };
-    target.cache_full_blocks(context.pool, range.0, range.1, mask);
+    let (mut start, last) = range;
+    loop {
+        // Blocks of the hit between blocks that a load filled are cached already.
+        let hit = |start| start..held.hit_end.min(last);
+        let is_cached = |&place: &usize| target.is_cached(pool, place);
+        start = hit(start).find(|place| !is_cached(place)).unwrap_or(start.max(hit(start).end));
+        if start >= last {
+            return;
+        }
+        let end = hit(start).find(is_cached).unwrap_or(last);
+        let num_queued = pool.num_queued_blocks();
+        let mask = retention.mask_in_pool(data.id, request, (start, end), num_queued);
+        target.cache_full_blocks(pool, start, end, mask);
+        start = end;
+    }
 }
 
 /// The blocks of a request in a group that can be cached.
@@ -151,6 +164,13 @@ impl CacheTarget<'_> {
 
     fn hash(&self, index: usize) -> BlockHash {
         self.request.hashes.of_block(index, self.per_block())
+    }
+
+    /// Returns whether the block at a place has the hash of a full block.
+    fn is_cached(&self, pool: &BlockPool, place: usize) -> bool {
+        let block = self.blocks.get(place).unwrap_or(NULL_BLOCK);
+        let covered = pool.blocks().hash_num_tokens(block).unwrap_or(0);
+        covered >= (place + 1) * self.block_size
     }
 
     fn key(&self, hash: BlockHash) -> CacheKey {

@@ -52,6 +52,8 @@ pub struct SlotDemand<'a> {
     pub num_tokens: usize,
     /// The blocks of the hit to attach, per group; empty without a hit.
     pub new_computed_blocks: &'a [GroupBlocks],
+    /// Whether new blocks are needed for null blocks of the hit, after the skipped ones.
+    pub fills_holes: bool,
     /// Computed tokens, including external ones.
     pub total_computed_tokens: usize,
     /// Computed tokens without external ones: the end of the hit. If the hit ends inside a block, a

@@ -132,18 +132,19 @@ impl Group {
         }
     }
 
-    /// Allocates blocks for computed tokens. The last of these tokens are external.
+    /// Allocates blocks for the computed tokens of a step. The last of these tokens are external.
     pub(crate) fn allocate_external(
         &mut self,
         context: &mut StepContext<'_>,
-        num_computed_tokens: usize,
+        step: &SlotDemand<'_>,
         is_zeroed: bool,
     ) {
+        let num_computed_tokens = step.total_computed_tokens;
         match &self.kind {
             Kind::CircularBuffer => _ = table::grow(&self.data, context, 1, false),
             Kind::Mamba(_) => _ = table::grow(&self.data, context, num_computed_tokens, false),
             Kind::CrossAttention => {}
-            _ => table::allocate_external(&self.data, context, num_computed_tokens, is_zeroed),
+            _ => table::allocate_external(&self.data, context, step, is_zeroed),
         }
     }
 

@@ -32,9 +32,11 @@ pub(super) fn demand<'a>(
         return NeededBlocks { new: new(num_held), attached: &[] };
     };
     let ends_inside = !demand.num_local_computed_tokens.is_multiple_of(data.block_size);
+    let first = skipped.saturating_sub(num_held);
+    let holes = if demand.fills_holes { hit.num_nulls_from(first) } else { 0 };
     NeededBlocks {
-        new: new(num_held + hit.len()) + isize::from(ends_inside),
-        attached: hit.ids_from(skipped.saturating_sub(num_held)).1,
+        new: new(num_held + hit.len()) + isize::from(ends_inside) + holes as isize,
+        attached: hit.ids_from(first).1,
     }
 }
 
@@ -65,12 +67,34 @@ pub(super) fn attach_hit_after(
 pub(super) fn allocate_external(
     data: &GroupData,
     context: &mut StepContext<'_>,
-    num_computed_tokens: usize,
+    step: &SlotDemand<'_>,
     is_zeroed: bool,
 ) {
+    let num_computed_tokens = step.total_computed_tokens;
     if data.skips.num_skipped_tokens(num_computed_tokens) < num_computed_tokens {
+        if step.fills_holes {
+            fill_holes(data, context, data.num_skipped_blocks(num_computed_tokens), is_zeroed);
+        }
         grow(data, context, num_computed_tokens, is_zeroed);
     }
+}
+
+/// Puts new blocks in the places of null blocks from `first` on. They are cached once they are
+/// filled.
+fn fill_holes(data: &GroupData, context: &mut StepContext<'_>, first: usize, is_zeroed: bool) {
+    let StepContext { held, pool, commands, .. } = context;
+    let num_holes = held.blocks.num_nulls_from(first);
+    if num_holes == 0 {
+        return;
+    }
+    let mut new = Vec::new();
+    pool.allocate(num_holes, &mut new);
+    pool.release_null(num_holes);
+    if data.is_zeroed && is_zeroed {
+        commands.to_zero.of(data.id).extend(&new);
+    }
+    held.hit_end = held.blocks.len();
+    held.num_cached_blocks = Some(held.blocks.replace_nulls_from(first, &new));
 }
 
 /// Allocates slots for `num_tokens` tokens. Returns the blocks that the table gained.

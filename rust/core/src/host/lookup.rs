@@ -52,21 +52,11 @@ impl HostTier {
         first_window: usize,
     ) -> Option<usize> {
         let mut cursor = Cursor::backwards();
-        let (mut run, mut is_pending, mut wanted) = (0, false, first_window);
-        for (at, key) in keys.enumerate().rev() {
-            match self.chunks.find_next(&key, &mut cursor) {
-                Some(chunk) => {
-                    run += 1;
-                    is_pending |= !self.chunks.is_ready(chunk);
-                }
-                None => (run, is_pending, wanted) = (0, false, window),
-            }
-            if run == wanted {
-                run += at;
-                break;
-            }
-        }
-        (!is_pending).then_some(run)
+        let is_ready = |key| {
+            let chunk = self.chunks.find_next(&key, &mut cursor)?;
+            Some(self.chunks.is_ready(chunk))
+        };
+        last_window(keys.map(is_ready), (window, first_window))
     }
 
     /// Notes that keys are being loaded, or are no more. Keys without a chunk are passed over.
@@ -91,6 +81,31 @@ impl HostTier {
     pub fn num_loading(&self) -> usize {
         self.chunks.num_loading()
     }
+}
+
+/// Returns the end of the last run of `window` places that have a chunk, counted from the first place;
+/// the run at the end has to have `first_window`. Without such a run it is the end of the run at the
+/// start, 0 if there is none. `None` if a chunk of the run is pending. For each place, `is_ready` has
+/// whether its chunk is ready; `None` if it has none.
+pub fn last_window(
+    is_ready: impl DoubleEndedIterator<Item = Option<bool>> + ExactSizeIterator,
+    (window, first_window): (usize, usize),
+) -> Option<usize> {
+    let (mut run, mut is_pending, mut wanted) = (0, false, first_window);
+    for (place, is_ready) in is_ready.enumerate().rev() {
+        match is_ready {
+            Some(is_ready) => {
+                run += 1;
+                is_pending |= !is_ready;
+            }
+            None => (run, is_pending, wanted) = (0, false, window),
+        }
+        if run == wanted {
+            run += place;
+            break;
+        }
+    }
+    (!is_pending).then_some(run)
 }
 
 /// The hits that a look-up of a prefix found.

@@ -26,6 +26,11 @@ pub struct HostGroup {
 }
 
 impl HostGroup {
+    /// Returns whether it has a window, not states.
+    pub fn is_window(&self) -> bool {
+        self.window_chunks.is_some() && !self.is_state
+    }
+
     /// Returns how many chunks a load that ends after `num_tokens` needs; `None` for all.
     pub fn load_window(&self, num_tokens: usize) -> Option<usize> {
         let window = self.window_chunks?;

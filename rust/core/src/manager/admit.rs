@@ -319,7 +319,7 @@ impl RequestContext<'_> {
         if args.num_external_computed_tokens > 0 {
             self.each(|group, context| {
                 let is_zeroed = !args.skip_zeroing_group_ids.contains(&usize::from(group.id));
-                group.allocate_external(context, step.total_computed_tokens, is_zeroed);
+                group.allocate_external(context, step, is_zeroed);
             })
             .for_each(drop);
         }

@@ -20,6 +20,9 @@ pub struct AllocateArgs<'a> {
     pub num_external_computed_tokens: usize,
     /// Encoder tokens that the request attends to. Given when the request is admitted.
     pub num_encoder_tokens: usize,
+    /// Whether the hit has null blocks after those that the request skips, in whose places the
+    /// request gets new blocks. A connector fills them too.
+    pub fills_holes: bool,
     /// Whether the blocks are cached by a later call, after a transfer has filled them.
     pub delay_cache_blocks: bool,
     /// Whether the request is refused if its whole sequence does not fit now.
@@ -80,6 +83,7 @@ impl<'a> Allocation<'a> {
         let step = SlotDemand {
             num_tokens: num_final.saturating_add(args.num_lookahead_tokens).min(max_model_len),
             new_computed_blocks: args.new_computed_blocks,
+            fills_holes: args.fills_holes,
             total_computed_tokens: computed,
             num_local_computed_tokens: args.num_local(request),
             num_tokens_main_model: total_computed.saturating_add(args.num_new_tokens),

@@ -12,6 +12,9 @@ pub struct HeldBlocks {
     /// The number of leading blocks that are cached or will never be. `None` until the request has
     /// attached a hit or cached a block in the group.
     pub num_cached_blocks: Option<usize>,
+    /// The end of the hit if new blocks are in it, which a load fills: blocks before it can be cached
+    /// after others that are not. 0 without such blocks.
+    pub hit_end: usize,
     /// The part of the prompt that vLLM's default policy could not hit. Adaptive retention
     /// estimates it in the group of full attention.
     pub without_tail: WithoutTail,

@@ -107,6 +107,26 @@ impl GroupBlocks {
         Some(replaced)
     }
 
+    /// Returns how many null blocks there are from a position on.
+    pub(crate) fn num_nulls_from(&self, index: usize) -> usize {
+        let (first, ids) = self.ids_from(index);
+        let num_inside = ids.iter().filter(|&&block| block == NULL_BLOCK).count();
+        first.min(self.len()).saturating_sub(index) + num_inside
+    }
+
+    /// Replaces the null blocks from a position on by as many `new` blocks.
+    /// Returns the position of the first of them, or the length of the list if there is none.
+    pub(crate) fn replace_nulls_from(&mut self, index: usize, new: &[BlockId]) -> usize {
+        let mut blocks = self.since(index);
+        let nulls = || blocks.iter().position(|&block| block == NULL_BLOCK);
+        let first = nulls().map_or(self.len(), |at| index + at);
+        let nulls = blocks.iter_mut().filter(|block| **block == NULL_BLOCK);
+        nulls.zip(new).for_each(|(place, &block)| *place = block);
+        self.truncate(index);
+        self.ids.extend(blocks);
+        first
+    }
+
     /// Replaces the blocks at positions `first..end` with null blocks. Returns the former non-null
     /// blocks, from last to first.
     pub(crate) fn release_all_in_range(&mut self, first: usize, end: usize) -> Vec<BlockId> {
@@ -239,6 +259,16 @@ mod tests {
             blocks.extend_from(&other, skip);
             assert_eq!(blocks.iter().collect::<Vec<_>>(), expected);
         }
+    }
+
+    #[test]
+    fn null_blocks_are_replaced_in_the_head_and_after_it() {
+        let mut blocks = GroupBlocks::new(3, vec![7, 0, 8]);
+        assert_eq!([0, 1, 4, 5, 6, 9].map(|at| blocks.num_nulls_from(at)), [4, 3, 1, 0, 0, 0]);
+        assert_eq!(blocks.replace_nulls_from(1, &[4, 5, 6]), 1);
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [0, 4, 5, 7, 6, 8]);
+        assert_eq!(blocks.replace_nulls_from(1, &[]), 6);
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [0, 4, 5, 7, 6, 8]);
     }
 
     #[test]

@@ -272,6 +272,7 @@ impl Traffic {
             reserved_blocks: reserved.tokens(0) as isize,
             has_scheduled_reqs,
             skip_zeroing_group_ids: &skip_zeroing_group_ids,
+            ..AllocateArgs::default()
         };
         let retention = request.retention.clone();
         let allocate = |manager: &mut Manager| manager.allocate_slots(&request.view(), &args);
@@ -297,6 +298,7 @@ impl Traffic {
             num_encoder_tokens: self.num_encoder_tokens(),
             prefill_end: request.num_prompt_tokens,
             apply_admission_cap,
+            ..SlotDemand::default()
         };
         self.answer = (self.manager.get_num_blocks_to_allocate(request.id, &demand)?, 0);
         Ok(())

@@ -98,22 +98,21 @@ impl<O: Owner> BlockLists<O> {
         })
     }
 
-    /// Returns the position of the first block of a group in `start..end` that is not the null
-    /// block. Blocks that have a hash are skipped unless `or_hashed`. Returns `end` if no block is
-    /// found.
-    pub(crate) fn first_unhashed(
+    /// Returns the positions of a group's blocks in a range that are not the null block. Blocks that
+    /// have a hash are skipped unless `or_hashed`.
+    pub(crate) fn unhashed_places(
         &self,
         py: Python<'_>,
         group: &GroupBlocks,
         places: Range<usize>,
         or_hashed: bool,
-    ) -> PyResult<usize> {
+    ) -> PyResult<Vec<Range<usize>>> {
         self.owner.cell().ask(py, |core| {
             let states = core.pool().blocks();
             let (first, ids) = group.ids_from(places.start);
             let ids = &ids[..ids.len().min(places.end.saturating_sub(first))];
             let is_it = |&id: &BlockId| id != NULL_BLOCK && (or_hashed || !states.is_cached(id));
-            ids.iter().position(is_it).map_or(places.end, |at| first + at)
+            runs((first..).zip(ids).filter(|(_, id)| is_it(id)).map(|(place, _)| place))
         })
     }
 
@@ -128,6 +127,18 @@ impl<O: Owner> BlockLists<O> {
         let lens: Vec<_> = self.groups.iter().map(|group| group.len().to_string()).collect();
         format!("KVCacheBlocks(blocks per group: {})", lens.join(", "))
     }
+}
+
+/// Returns ascending places as runs of neighbours.
+pub(crate) fn runs(places: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for place in places {
+        match runs.last_mut() {
+            Some(run) if run.end == place => run.end += 1,
+            _ => runs.push(place..place + 1),
+        }
+    }
+    runs
 }
 
 /// Returns ids as lists, or `None` for no block if that is allowed.

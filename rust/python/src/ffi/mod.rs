@@ -28,7 +28,7 @@ mod panics;
 mod errors;
 
 pub(crate) use block_ids::{computed_id_lists, each_block, id_array, id_lists};
-pub(crate) use block_lists::{BlockLists, arrays, lists_or_none};
+pub(crate) use block_lists::{BlockLists, arrays, lists_or_none, runs};
 pub(crate) use block_views::BlockView;
 pub(crate) use config::{PyConfig, PyPolicy};
 pub(crate) use copies::PyBlockCopy;

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use pyo3::exceptions::PyIndexError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use kvoxide_core::host::HostGroup;
 use kvoxide_core::{BlockId, NULL_BLOCK};
 
+use crate::ffi::runs;
 use crate::vllm::VllmBlocks;
 
 /// The blocks of a request in a group, of kvoxide's manager or of vLLM's.
@@ -33,26 +33,42 @@ impl<'py> Table<'py> {
         }
     }
 
-    /// Returns the first place that has a block to be filled, else the end of the places. Blocks of
-    /// a load within the step have their hashes already.
-    fn first_to_fill(&self, places: Range<usize>, is_sync: bool) -> PyResult<usize> {
-        match self {
+    /// Returns the places of blocks to be filled, as runs of neighbours: the empty ones, or all places
+    /// from the first empty one on if it is `to_end`. Blocks of a load within the step have their hashes
+    /// already.
+    fn places_to_fill(
+        &self,
+        places: Range<usize>,
+        is_sync: bool,
+        to_end: bool,
+    ) -> PyResult<Vec<Range<usize>>> {
+        let end = places.end;
+        let mut empty = match self {
             Self::Native(blocks, group) => {
-                blocks.get().first_unhashed(blocks.py(), *group, places.start, places.end, is_sync)
+                blocks.get().unhashed_places(blocks.py(), *group, places, is_sync)?
             }
             Self::Objects(blocks) => {
                 let py = blocks.py();
-                for at in places.clone() {
+                let mut found = Vec::new();
+                for at in places {
                     let block = blocks.get_item(at)?;
                     let is_null = block.getattr(intern!(py, "is_null"))?.is_truthy()?;
                     if !is_null && (is_sync || block.getattr(intern!(py, "block_hash"))?.is_none())
                     {
-                        return Ok(at);
+                        found.push(at);
+                        if to_end {
+                            break;
+                        }
                     }
                 }
-                Ok(places.end)
+                runs(found.into_iter())
             }
+        };
+        if to_end && let Some(first) = empty.first_mut() {
+            first.end = end;
+            empty.truncate(1);
         }
+        Ok(empty)
     }
 
     /// Adds the ids of the blocks at these places.
@@ -75,10 +91,10 @@ impl<'py> Table<'py> {
 
 /// A load of a group.
 pub(super) struct GroupLoad {
-    /// The chunks.
-    pub(super) chunks: Range<usize>,
-    /// The tokens that the chunks bring.
-    pub(super) tokens: Range<usize>,
+    /// The chunks that are loaded, and the tokens that they bring.
+    pub(super) parts: Vec<(Range<usize>, Range<usize>)>,
+    /// The chunk after the last one that the request needs.
+    pub(super) num_chunks: usize,
     /// The first block that is filled.
     pub(super) first_block: usize,
     /// Blocks that are filled.
@@ -97,25 +113,27 @@ impl GroupLoad {
         block_ids: &mut Vec<BlockId>,
     ) -> PyResult<Option<Self>> {
         let size = group.tokens_per_block;
-        let end = num_cached.div_ceil(size);
+        let (start, end) = (num_computed / size, num_cached.div_ceil(size));
         if !num_computed.is_multiple_of(size) || table.len()? < end {
             return Ok(None);
         }
-        let first = table.first_to_fill(num_computed / size..end, is_sync)?;
+        // The pool can have blocks of a window after those that are loaded.
+        let to_end = !group.is_window() || blocks_per_chunk > 1;
+        let runs = table.places_to_fill(start..end, is_sync, to_end)?;
+        let first_block = runs.first().map_or(end, |run| run.start);
         let num_chunks = num_cached.div_ceil(group.tokens_per_chunk);
-        let num_blocks =
-            end.checked_sub(first).ok_or_else(|| PyIndexError::new_err("a load has no block"))?;
+        let num_blocks = runs.iter().map(ExactSizeIterator::len).sum();
         let most = group.window_chunks.map(|window| window * blocks_per_chunk + 1);
         if most.is_some_and(|most| num_blocks > most) || num_keys < num_chunks {
             return Ok(None);
         }
-        table.add_ids(first..end, block_ids)?;
-        let start = if first < end { first / blocks_per_chunk } else { num_chunks };
-        Ok(Some(Self {
-            chunks: start..num_chunks,
-            tokens: if group.is_state { num_computed } else { first * size }..num_cached,
-            first_block: first,
-            num_blocks,
-        }))
+        let mut parts = Vec::new();
+        for run in runs {
+            table.add_ids(run.clone(), block_ids)?;
+            let tokens = if group.is_state { num_computed } else { run.start * size };
+            let chunks = run.start / blocks_per_chunk..run.end.div_ceil(blocks_per_chunk);
+            parts.push((chunks, tokens..num_cached.min(run.end * size)));
+        }
+        Ok(Some(Self { parts, num_chunks, first_block, num_blocks }))
     }
 }

@@ -102,7 +102,7 @@ impl OffloadPlanner {
         let (mut block_ids, mut parts) = (Vec::new(), Vec::new());
         let (mut group_sizes, mut block_indices) = (Vec::new(), Vec::new());
         let mut num_chunks = Vec::new();
-        for (group, keys) in self.search.groups.iter().zip(&keys) {
+        for (at, (group, keys)) in self.search.groups.iter().zip(&keys).enumerate() {
             let planned = GroupLoad::plan(
                 group,
                 &Table::of(blocks, group.group_idx)?,
@@ -112,11 +112,13 @@ impl OffloadPlanner {
                 &mut block_ids,
             )?;
             let Some(planned) = planned else { return Ok(None) };
-            num_chunks.push(planned.chunks.end);
+            num_chunks.push(planned.num_chunks);
             group_sizes.push(planned.num_blocks);
             block_indices.push(planned.first_block);
-            let part = loaded.add(keys, planned.chunks)?;
-            parts.push((planned.tokens.start, planned.tokens.end, part.unbind()));
+            for (chunks, tokens) in planned.parts {
+                let part = loaded.add(keys, chunks)?;
+                parts.push((at, tokens.start, tokens.end, part.unbind()));
+            }
         }
         let (keys, chunk_ids) = match loaded {
             LoadedKeys::Listed(keys) => (keys.into_any(), None),
@@ -292,7 +294,7 @@ pub(crate) struct LoadPlan {
     group_sizes: Vec<usize>,
     block_indices: Vec<usize>,
     num_chunks: Vec<usize>,
-    parts: Vec<(usize, usize, Py<PyAny>)>,
+    parts: Vec<(usize, usize, usize, Py<PyAny>)>,
 }
 
 /// A store.

@@ -1,5 +1,6 @@
 //! Blocks of all groups as vLLM's code sees them. They are ids until Python asks for objects.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyAssertionError, PyIndexError};
@@ -14,7 +15,7 @@ use super::block::class_in_vllm;
 use super::engine::Engine;
 use super::state::VllmState;
 use super::synced::Synced;
-use crate::ffi::{BlockLists, Owner, contained, list_methods, place};
+use crate::ffi::{BlockLists, Owner, contained, list_methods, place, runs};
 
 /// Blocks per group, with the interface of vLLM's class of this name.
 #[pyclass(module = "kvoxide._core_vllm", name = "VllmBlocks", frozen)]
@@ -198,28 +199,26 @@ impl VllmBlocks {
         })
     }
 
-    /// Returns the first place of a group from `start` to before `end` whose block is not the null
-    /// block and, unless `or_hashed`, has no hash; else `end`.
-    pub(crate) fn first_unhashed(
+    /// Returns the places of a group in a range whose block is not the null block and, unless
+    /// `or_hashed`, has no hash, as runs of neighbours.
+    pub(crate) fn unhashed_places(
         &self,
         py: Python<'_>,
         group: usize,
-        start: usize,
-        end: usize,
+        places: Range<usize>,
         or_hashed: bool,
-    ) -> PyResult<usize> {
+    ) -> PyResult<Vec<Range<usize>>> {
         let group = self.group(group)?;
-        if self.lists.owner.is_replaced() {
-            for (at, id) in group.iter().enumerate().take(end).skip(start) {
-                let is_it =
-                    id != NULL_BLOCK && (or_hashed || !self.unhashed_in_vllm(py, [id])?.is_empty());
-                if is_it {
-                    return Ok(at);
-                }
-            }
-            return Ok(end);
+        if !self.lists.owner.is_replaced() {
+            return self.lists.unhashed_places(py, group, places, or_hashed);
         }
-        self.lists.first_unhashed(py, group, start..end, or_hashed)
+        let mut found = Vec::new();
+        for (at, id) in group.iter().enumerate().take(places.end).skip(places.start) {
+            if id != NULL_BLOCK && (or_hashed || !self.unhashed_in_vllm(py, [id])?.is_empty()) {
+                found.push(at);
+            }
+        }
+        Ok(runs(found.into_iter()))
     }
 }
 

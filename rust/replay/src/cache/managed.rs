@@ -206,6 +206,7 @@ impl Cache for ManagedCache {
             num_new_computed_tokens: num_local,
             new_computed_blocks: hit_blocks.map_or(&[], |hit| &hit.blocks),
             num_external_computed_tokens: hit.num_loaded,
+            fills_holes: true,
             delay_cache_blocks: true,
             full_sequence_must_fit: slots.whole_must_fit,
             reserved_blocks: num_reserved,

@@ -37,7 +37,7 @@ impl ChunkLookup for KeysOfBoth<'_> {
         windows: (usize, usize),
         tier: &HostTier,
     ) -> Option<usize> {
-        Some(last_window(places, windows, |place| self.has(place, tier)))
+        last_window(places.map(|place| self.has(place, tier).then_some(true)), windows)
     }
 
     fn is_any_loading(&self, _places: Range<usize>, _tier: &HostTier) -> bool {

@@ -1,17 +1,16 @@
 //! The blocks of the pool that a load attaches, and the chunks that it brings.
 
-use std::ops::Range;
-
 use super::keys::ChunkKeys;
-use crate::block::{BlockId, NULL_BLOCK};
+use crate::block::NULL_BLOCK;
 use crate::host::search::HostGroup;
 use crate::host::tier::{ChunkState, HostTier};
 use crate::pool::BlockPool;
 use crate::request::GroupBlocks;
 
 /// Adds to the tables of a hit the blocks of the pool that a load up to `end` tokens attaches: full
-/// attention from the start on, windows at the end, and no further states. The hit has `num_local`
-/// tokens. `keys` are the request's keys in each of `groups`.
+/// attention from the start on, windows at the end, and no further states. A window's places that
+/// the pool lacks are null blocks, unless no block follows. The hit has `num_local` tokens. `keys`
+/// are the request's keys in each of `groups`.
 pub fn attached(
     groups: &[HostGroup],
     keys: &[impl ChunkKeys],
@@ -32,22 +31,18 @@ pub fn attached(
             Some(_) if group.is_state => {}
             Some(window) => {
                 let first = num_blocks.saturating_sub(window);
-                let new: Option<Vec<_>> = (first.max(num_hit)..num_blocks).map(find).collect();
-                if let Some(new) = new {
-                    *table = extended(table, first..num_hit, new);
-                }
+                let block = |place| match place < num_hit {
+                    true => table.get(place),
+                    false => find(place),
+                };
+                let last = (first..num_blocks).rfind(|&place| block(place).is_some());
+                let places = first..last.map_or(first, |last| last + 1);
+                let blocks = places.map(|place| block(place).unwrap_or(NULL_BLOCK));
+                *table = GroupBlocks::new(first, blocks.collect());
             }
         }
     }
     tables
-}
-
-/// Returns the blocks of a table at some places, and new ones after them.
-fn extended(table: &GroupBlocks, places: Range<usize>, new: Vec<BlockId>) -> GroupBlocks {
-    let first = places.start;
-    let mut blocks: Vec<_> = places.map(|place| table.get(place).unwrap_or(NULL_BLOCK)).collect();
-    blocks.extend(new);
-    GroupBlocks::new(first, blocks)
 }
 
 /// Returns how many chunks a load up to `end` tokens brings that attaches the blocks of
@@ -61,35 +56,27 @@ pub(super) fn num_brought(
 ) -> Option<usize> {
     let mut num_brought = 0;
     for (group, keys) in groups.iter().zip(keys) {
-        let places = places_brought(group, keys, pool, (num_local, end));
+        let places = num_local / group.tokens_per_block..end.div_ceil(group.tokens_per_block);
+        if places.end > keys.len() {
+            return None;
+        }
+        let is_missing = |place: &usize| pool.find(&keys.at(*place)).is_none();
         let is_ready =
             |place| matches!(tier.lookup(&keys.at(place)), Some(ChunkState::Ready { .. }));
-        num_brought += places.len();
-        let are_ready = group.load_window(end).is_none() || places.clone().all(is_ready);
-        if places.end > keys.len() || !are_ready {
-            return None;
+        let Some(window) = group.load_window(end) else {
+            num_brought += places.clone().find(is_missing).map_or(0, |first| places.end - first);
+            continue;
+        };
+        let window = group.load_window_tokens.map_or(places.end.saturating_sub(window), |tokens| {
+            end.saturating_sub(tokens) / group.tokens_per_block
+        });
+        let first = places.start.max(window);
+        for place in (first..places.end).filter(|place| group.is_state || is_missing(place)) {
+            if !is_ready(place) {
+                return None;
+            }
+            num_brought += 1;
         }
     }
     Some(num_brought)
-}
-
-fn places_brought(
-    group: &HostGroup,
-    keys: &impl ChunkKeys,
-    pool: &BlockPool,
-    (num_local, end): (usize, usize),
-) -> Range<usize> {
-    let last = end.div_ceil(group.tokens_per_block);
-    let first = num_local / group.tokens_per_block;
-    let is_in_pool = |place: &usize| *place < keys.len() && pool.find(&keys.at(*place)).is_some();
-    match group.load_window(end) {
-        None => (first..last).find(|place| !is_in_pool(place)).unwrap_or(last)..last,
-        Some(window) => {
-            let first = first.max(last.saturating_sub(window));
-            match !group.is_state && (first..last).all(|place| is_in_pool(&place)) {
-                true => last..last,
-                false => first..last,
-            }
-        }
-    }
 }

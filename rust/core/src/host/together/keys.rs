@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use crate::block::{CacheKey, GroupId};
+use crate::host::lookup::last_window;
 use crate::host::search::{ChunkLookup, HostGroup};
-use crate::host::tier::HostTier;
+use crate::host::tier::{ChunkState, HostTier};
 use crate::pool::BlockPool;
 use crate::request::{HashSource, HashWindow};
 
@@ -69,8 +70,8 @@ impl ChunkLookup for HashKeys<'_> {
 }
 
 /// The keys of a request in one group as a load can use them: blocks of the pool up to the first one
-/// that it lacks, then chunks of the tier. A window is taken from one of the two, and a state from
-/// the tier.
+/// that it lacks, then chunks of the tier. Each place of a window is taken from the pool, or from the
+/// tier if the pool lacks it, and a state from the tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadableKeys<'a, K> {
     /// The keys.
@@ -104,38 +105,20 @@ impl<K: ChunkKeys> ChunkLookup for LoadableKeys<'_, K> {
         windows: (usize, usize),
         tier: &HostTier,
     ) -> Option<usize> {
-        let in_pool = match self.is_state {
-            true => 0,
-            false => last_window(places.clone(), windows, |place| self.is_in_pool(place)),
-        };
-        match self.keys.window(places, windows, tier) {
-            Some(in_tier) => Some(in_tier.max(in_pool)),
-            None => (in_pool > 0).then_some(in_pool),
+        if self.is_state {
+            return self.keys.window(places, windows, tier);
         }
+        let is_ready = |place| match self.is_in_pool(place) {
+            true => Some(true),
+            false => {
+                let chunk = tier.lookup(&self.keys.at(place))?;
+                Some(matches!(chunk, ChunkState::Ready { .. }))
+            }
+        };
+        last_window(places.map(is_ready), windows)
     }
 
     fn is_any_loading(&self, places: Range<usize>, tier: &HostTier) -> bool {
         self.keys.is_any_loading(places, tier)
     }
-}
-
-/// Returns the end of the last run of `window` places that have a chunk or block, counted from the
-/// first place. The run at the end has to have `first_window`. Without such a run, it is the end of
-/// the run at the start.
-pub fn last_window(
-    places: Range<usize>,
-    (window, first_window): (usize, usize),
-    has: impl Fn(usize) -> bool,
-) -> usize {
-    let (start, mut run, mut wanted) = (places.start, 0, first_window);
-    for place in places.rev() {
-        match has(place) {
-            true => run += 1,
-            false => (run, wanted) = (0, window),
-        }
-        if run == wanted {
-            return place - start + run;
-        }
-    }
-    run
 }

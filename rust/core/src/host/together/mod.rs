@@ -19,5 +19,5 @@ mod keys;
 
 pub use attached::attached;
 pub use horizon::Horizon;
-pub use keys::{ChunkKeys, HashKeys, last_window};
+pub use keys::{ChunkKeys, HashKeys};
 pub use store_wait::StoreWait;

@@ -106,7 +106,7 @@ impl PyManager {
             full_sequence_must_fit,
             reserved_blocks: count(py, "reserved_blocks", reserved_blocks)? as isize,
             has_scheduled_reqs,
-            skip_zeroing_group_ids: &[],
+            ..AllocateArgs::default()
         };
         self.cell.change(py, "allocate_slots", |state| {
             let unzeroed = skip_zeroing_group_ids.into_iter().map(|id| state.group_id(py, id));
@@ -215,6 +215,7 @@ impl PyManager {
                 num_local_computed_tokens,
             )?,
             apply_admission_cap,
+            ..SlotDemand::default()
         };
         self.cell.change(py, "get_num_blocks_to_allocate", |state| {
             state.check_request(py, request)?;
@@ -276,7 +277,8 @@ fn allocate(
     }
     let attached = state.noted.as_ref().and_then(|it| it.attached(&state.core, &view, args));
     let new_computed_blocks = attached.as_deref().unwrap_or(args.new_computed_blocks);
-    let args = &AllocateArgs { new_computed_blocks, ..*args };
+    let fills_holes = attached.is_some();
+    let args = &AllocateArgs { new_computed_blocks, fills_holes, ..*args };
     let allocate = |core: &mut Manager| ffi::allocate(core, &view, args, observed);
     let (new, outcomes) = state
         .change(py, Some(request), |core| core.with_retention(retention.as_ref(), allocate))?;

@@ -39,6 +39,7 @@ impl VllmManager {
             num_encoder_tokens,
             prefill_end,
             apply_admission_cap,
+            ..SlotDemand::default()
         };
         self.engine.cell.change(py, "get_num_blocks_to_allocate", |state| {
             let id = state.requests.get(request_id).map_or(0, |known| known.id);

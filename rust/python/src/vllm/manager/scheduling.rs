@@ -123,6 +123,7 @@ impl VllmManager {
             reserved_blocks,
             has_scheduled_reqs,
             skip_zeroing_group_ids: &skip_zeroing_group_ids,
+            ..AllocateArgs::default()
         };
         let new = self.engine.cell.change(py, "allocate_slots", |state| {
             if !state.core.pool().by_hand().is_empty() {
@@ -336,7 +337,7 @@ fn allocate_with_host(
         if !core.pool().by_hand().is_empty() {
             core.check_hit_by_hand(&tables).into_vllm(py)?;
         }
-        args.new_computed_blocks = &tables;
+        args = AllocateArgs { new_computed_blocks: &tables, fills_holes: true, ..args };
     }
     if core.observes_outcomes() && !core.knows(known.id) {
         return admit(core, &view, &args, request, *hash_len);

@@ -113,7 +113,8 @@ impl VllmManager {
     }
 }
 
-/// Returns the blocks and the number of cached blocks of each request in a group.
+/// Returns the blocks and the number of cached blocks of each request in a group. Blocks that a load
+/// fills between cached ones count as cached, because vLLM caches no block between others.
 fn tables<'py>(py: Python<'py>, state: &VllmState, group: GroupId) -> PyResult<Bound<'py, PyDict>> {
     let tables = PyDict::new(py);
     let mut known: Vec<_> = state.requests.iter().map(|(name, known)| (known.id, name)).collect();
@@ -122,7 +123,8 @@ fn tables<'py>(py: Python<'py>, state: &VllmState, group: GroupId) -> PyResult<B
         let Ok(held) = state.core.blocks_of(id) else { continue };
         let held = &held.groups[usize::from(group)];
         let ids: Vec<_> = held.blocks.iter().collect();
-        tables.set_item(name, (ids, held.num_cached_blocks))?;
+        let num_cached = held.num_cached_blocks.map(|num| num.max(held.hit_end));
+        tables.set_item(name, (ids, num_cached))?;
     }
     Ok(tables)
 }
