@@ -174,14 +174,12 @@ impl Follower for JointPool {
 
     /// A step of a prompt often takes the tails that have just left its own window. So a tail has to be
     /// worth at least half as much as a full block: as much as protects it while its request runs.
+    /// Policies without values cache tails only where a later prompt is likely to need them.
     fn is_worth_a_wait(&self, key: &CacheKey) -> bool {
         let pool = self.manager.pool();
-        let is_tail = self.manager.groups()[key.group as usize].is_sparse;
-        let is_valuable = || {
-            let meta = pool.adaptive().zip(pool.find(key)).map(|(all, block)| all.meta(block));
-            meta.is_some_and(BlockMeta::is_protectable)
-        };
-        !is_tail || is_valuable()
+        let is_tail = self.manager.groups()[usize::from(key.group)].is_sparse;
+        let meta = || Some(pool.adaptive()?.meta(pool.find(key)?));
+        !is_tail || meta().is_none_or(BlockMeta::is_protectable)
     }
 
     fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_> {
