@@ -136,9 +136,10 @@ def test_preempted_requests_have_the_outcomes_of_their_first_admission(
     world.run()
     assert sum(request.num_preemptions for request in requests) > 0
     recorder = world.scheduler._kvoxide_recorder
+    recorder.flush()
+    assert recorder._outcomes == {}
     closed(world)
     assert [line["outcomes"] for line in lines(folder)] == [{"first_time": 40}] * 4
-    assert recorder._outcomes == {}
 
 
 def test_a_manager_that_vllm_replaces_records_no_more_outcomes(

@@ -17,6 +17,16 @@ NUM_STEPS = 150
 SEEDS = (4, 6, 9, 11, 13, 17, 39, 52, 54)
 # Replays of these servers differed once: seed, number of steps, chance of a reset.
 ONCE_DIFFERENT = ((49, 200, None), (207, 250, 0.05), (524, 200, 0.05), (717, 200, 0.05))
+HEADER = {"kvoxide_recording": 2, "tokens_per_id": 16, "started": 0.0, "rank": 0}
+# The output of a scheduler in whose step nothing runs.
+EMPTY = SimpleNamespace(
+    total_num_scheduled_tokens=0,
+    num_scheduled_tokens={},
+    scheduled_new_reqs=[],
+    scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[]),
+    scheduled_spec_decode_tokens={},
+    finished_req_ids=set(),
+)
 
 
 def test_the_servers_differ() -> None:
@@ -82,17 +92,9 @@ def test_a_load_from_before_a_reset_ends_when_its_request_continues() -> None:
 def test_the_first_of_equal_steps_without_tokens_is_recorded(
     connector: Any, tmp_path: Path
 ) -> None:
-    header = {"kvoxide_recording": 2, "tokens_per_id": 16, "started": 0.0, "rank": 0}
-    recorder = Recorder(tmp_path, header)
-    empty = SimpleNamespace(
-        total_num_scheduled_tokens=0,
-        num_scheduled_tokens={},
-        scheduled_new_reqs=[],
-        scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[]),
-        finished_req_ids=set(),
-    )
+    recorder = Recorder(tmp_path, HEADER)
     for _ in range(3):
-        recorder.step_scheduled(0.0, empty, SimpleNamespace(connector=connector))
+        recorder.step_scheduled(0.0, EMPTY, SimpleNamespace(connector=connector))
     recorder.close()
     schedules = [line["schedule"] for line in all_lines(tmp_path) if "schedule" in line]
     assert schedules == ([] if connector is None else [[1]])
@@ -107,3 +109,15 @@ def test_a_cache_with_blocks_in_use_is_not_empty(num_free: int, is_empty: bool) 
     )
     scheduler = SimpleNamespace(kv_cache_manager=SimpleNamespace(block_pool=pool))
     assert hooks._has_empty_cache(scheduler) is is_empty
+
+
+def test_a_request_that_never_ran_leaves_no_outcomes(tmp_path: Path) -> None:
+    """The step has no new requests, but requests that wait for loads were admitted."""
+    outcomes = [("a", (1,)), ("b", (1,))]
+    recorder = Recorder(tmp_path, HEADER, take_outcomes=lambda: outcomes)
+    recorder.step_scheduled(0.0, EMPTY, SimpleNamespace(connector=connector_with()))
+    never_ran = SimpleNamespace(request_id="a", num_computed_tokens=0, num_preemptions=0)
+    recorder.request_ends(never_ran)
+    recorder.flush()
+    assert recorder._outcomes == {"b": (1,)}
+    recorder.close()

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 from kvoxide._core_vllm import VllmBlockNumbers, VllmGrantedHints
 from kvoxide.outcomes import by_name
+from kvoxide.vllm.recording.schedule import ScheduledStep
 
 
 class EndedRequest(NamedTuple):
     """The data of a request's line. Lengths are in tokens, ``arrival_time`` in seconds since the
     epoch.
 
-    ``block_hashes`` is the request's own list, which no longer changes. ``outcomes`` are the tokens
-    of its prompt by outcome, or None. ``num_offered_tokens`` is how many tokens the request offers
-    to CPU memory when it ends, if these are more than its computed tokens.
+    ``block_hashes`` is the request's own list, which no longer changes. ``num_offered_tokens`` is
+    how many tokens the request offers to CPU memory when it ends, if these are more than its
+    computed tokens.
     """
 
     request_id: str
@@ -29,22 +30,18 @@ class EndedRequest(NamedTuple):
     kv_hints: Any
     num_computed_tokens: int
     skips_cache: bool
-    outcomes: Sequence[int] | None = None
-    num_offered_tokens: int = 0
+    num_offered_tokens: int
 
 
-class Step(NamedTuple):
-    """One step of a scheduler. The duration is in seconds; the other fields are counts."""
-
-    duration: float
-    prefill_tokens: int
-    context_tokens: int
-    running: int
-
-
-def step_line(step: Step) -> bytes:
-    """Return the line of a step."""
-    return b'{"duration":%.7f,"prefill_tokens":%d,"context_tokens":%d,"running":%d}\n' % step
+def step_line(duration: float, step: ScheduledStep) -> bytes:
+    """Return the line of a step. The duration is in seconds. A request with one scheduled token, in
+    addition to its drafts, counts as decoding."""
+    return b'{"duration":%.7f,"prefill_tokens":%d,"context_tokens":%d,"running":%d}\n' % (
+        duration,
+        step.num_tokens - step.num_single() - step.num_drafted,
+        sum(step.starts) + sum(step.admitted_starts),
+        len(step.tokens),
+    )
 
 
 class RequestLines:
@@ -61,10 +58,11 @@ class RequestLines:
         self._hints = VllmGrantedHints(max_priority)
         self._numbers = VllmBlockNumbers(has_samples=has_samples)
 
-    def line(self, ended: EndedRequest, number: int) -> bytes:
+    def line(self, ended: EndedRequest, number: int, outcomes: Sequence[int] | None) -> bytes:
         """Return the line of the request with a number, after a line of its new blocks that are
         sampled. A block that was cached, or offered to CPU memory, has the number of its hash.
-        If the last block of a prompt was not filled, it has a unique number."""
+        If the last block of a prompt was not filled, it has a unique number. ``outcomes`` are the
+        tokens of the prompt by outcome, or None."""
         num_generated = ended.num_tokens - ended.num_prompt_tokens
         # The last generated token is never computed, so its block is never cached.
         num_computed = ended.num_tokens - (num_generated > 0)
@@ -91,7 +89,7 @@ class RequestLines:
             ended.status.name.removeprefix("FINISHED_").lower().encode(),
             _further_fields(self._hints.of_request(ended))
             + (b',"skips_cache":true' if ended.skips_cache else b"")
-            + _outcomes(ended),
+            + _outcomes(outcomes, ended.num_prompt_tokens),
         )
 
     def _sampled_line(self) -> bytes:
@@ -107,11 +105,10 @@ def _further_fields(fields: dict[str, Any]) -> bytes:
     return b",%b" % json.dumps(fields, separators=(",", ":"))[1:-1].encode()
 
 
-def _outcomes(ended: EndedRequest) -> bytes:
+def _outcomes(counts: Sequence[int] | None, num_prompt_tokens: int) -> bytes:
     """Return the outcomes of a prompt as a further field. A prompt that grew after it was admitted
     has none."""
-    counts = ended.outcomes
-    if counts is None or sum(counts) != ended.num_prompt_tokens:
+    if counts is None or sum(counts) != num_prompt_tokens:
         return b""
     named = {name: count for name, count in by_name(counts).items() if count}
     return b',"outcomes":%b' % json.dumps(named, separators=(",", ":")).encode()

@@ -2,7 +2,7 @@
 its transfers."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kvoxide.vllm.offload import NO_REQUEST
 
@@ -27,7 +27,7 @@ class NewTransfers(NamedTuple):
         return any(self)
 
 
-_NONE = NewTransfers([], [], [], [])
+NO_TRANSFERS: Final = NewTransfers([], [], [], [])
 
 
 class Transfers:
@@ -47,7 +47,7 @@ class Transfers:
         """Return the transfers that begin in a step. Loads that end with the step are left out."""
         metadata = getattr(output, "kv_connector_metadata", None)
         if metadata is None:
-            return _NONE
+            return NO_TRANSFERS
         loads, stores = _jobs(metadata, "load_jobs"), _jobs(metadata, "store_jobs")
         self._jobs.update(job for job, _ in (*loads, *stores))
         self._loads.update(loads)

@@ -6,8 +6,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kvoxide.recording_format import REQUESTS, STEPS, file_name
 from kvoxide.vllm.environment import log_recording_off, logger
@@ -15,8 +16,8 @@ from kvoxide.vllm.environment.settings import MAX_PRIORITY
 from kvoxide.vllm.recording.files import GzipFiles
 from kvoxide.vllm.recording.header import header_line
 from kvoxide.vllm.recording.limit import SizeLimit, file_bytes
-from kvoxide.vllm.recording.lines import EndedRequest, RequestLines, Step, step_line
-from kvoxide.vllm.recording.offloading import NewTransfers, Transfers
+from kvoxide.vllm.recording.lines import EndedRequest, RequestLines, step_line
+from kvoxide.vllm.recording.offloading import NO_TRANSFERS, Transfers
 from kvoxide.vllm.recording.schedule import (
     CacheReset,
     Preempted,
@@ -37,10 +38,27 @@ _MEMBER_BYTES: Final = 1 << 20
 _JOIN_SECONDS: Final = 10
 _FLUSHED_SECONDS: Final = 1
 
-_Event = EndedRequest | ScheduledStep | Preempted | CacheReset | TransfersEnded
+_Outcomes = Sequence[tuple[str, Sequence[int]]]
 
-TakeOutcomes = Callable[[], Sequence[tuple[str, Sequence[int]]]]
+TakeOutcomes = Callable[[], _Outcomes]
 """Returns the outcomes of the prompts that were admitted since the last call, by request."""
+
+
+class _Admitted(NamedTuple):
+    """The outcomes of prompts that were admitted."""
+
+    outcomes: _Outcomes
+
+
+class _NeverRan(NamedTuple):
+    """A request ended that never ran."""
+
+    request_id: str
+
+
+_Event = (
+    EndedRequest | ScheduledStep | Preempted | CacheReset | TransfersEnded | _Admitted | _NeverRan
+)
 
 
 class Recorder:
@@ -57,12 +75,14 @@ class Recorder:
         max_priority: int = MAX_PRIORITY,
     ) -> None:
         """Create the files in ``folder`` and start. ``limit`` is the most bytes that they may take
-        together. ``take_outcomes`` is called after each step. ``max_priority`` is the highest
-        priority that a request may get. Raises :class:`OSError`."""
+        together. ``take_outcomes`` is called after each step that may have admitted requests.
+        ``max_priority`` is the highest priority that a request may get. Raises :class:`OSError`."""
         self._folder = folder
         self._events: deque[_Event] = deque()
-        self._steps: deque[Step] = deque()
-        self._scheduled: dict[int, tuple[float, int, int, int]] = {}
+        # Durations and schedules of steps.
+        self._steps: deque[tuple[float, ScheduledStep]] = deque()
+        # When steps began whose output has not come.
+        self._scheduled: dict[int, tuple[float, ScheduledStep]] = {}
         self._last_end = 0.0
         self._has_more = False
         self._lines = RequestLines(
@@ -87,7 +107,7 @@ class Recorder:
         self._transfers = Transfers()
         self._has_host_memory = header.get("host_memory") is not None
         self._take_outcomes = take_outcomes
-        # Of the requests that have not ended.
+        # Of the requests that have not ended. Only the thread uses it.
         self._outcomes: dict[str, Sequence[int]] = {}
         self._is_on = True
         self._wake = threading.Event()
@@ -110,11 +130,9 @@ class Recorder:
     def request_ends(self, request: Any) -> None:
         """Record a request that is about to be freed. If it never ran, there is nothing to play."""
         try:
-            outcomes = self._outcomes.pop(request.request_id, None)
             if not (request.num_computed_tokens or request.num_preemptions):
+                self._events.append(_NeverRan(request.request_id))
                 return
-            num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
-            num_before = self._computed.pop(request.request_id, 0)
             self._add(
                 EndedRequest(
                     request.request_id,
@@ -126,47 +144,62 @@ class Recorder:
                     request.sampling_params,
                     getattr(request, "session_id", None),
                     getattr(request, "kv_hints", None),
-                    max(_num_settled(request), num_again, num_before),
+                    max(_num_settled(request), self._num_computed_before(request)),
                     bool(request.skip_reading_prefix_cache),
-                    outcomes,
-                    self._num_offered(request),
+                    self._num_offered(request) if self._has_host_memory else 0,
                 )
             )
         except Exception as error:
             self._fail(error)
 
+    def _num_computed_before(self, request: Any) -> int:
+        """Return how many tokens an ended request had computed before it was preempted and, if
+        these are computed again, are cached now. Forget them."""
+        if request.request_id not in self._preempted:
+            return 0
+        num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
+        return max(num_again, self._computed.pop(request.request_id, 0))
+
     def _num_offered(self, request: Any) -> int:
         """Return how many tokens an ended request offers to CPU memory in addition to its computed
         tokens, or 0. An aborted request also offers tokens in flight."""
         is_aborted = request.status.name == "FINISHED_ABORTED"
-        return int(request.num_computed_tokens) if self._has_host_memory and is_aborted else 0
+        return int(request.num_computed_tokens) if is_aborted else 0
 
     def step_scheduled(self, started: float, output: Any, scheduler: Any) -> None:
         """Record a step that ``scheduler`` scheduled. ``started`` is when that began, in seconds of
         :func:`time.perf_counter`."""
         try:
-            for request_id, outcomes in self._take_outcomes():
-                # A preempted request is admitted again, and hits its own blocks.
-                self._outcomes.setdefault(request_id, outcomes)
+            connector = scheduler.connector
+            if output.scheduled_new_reqs or connector is not None:
+                self._note_admitted()
             has_preempted, self._has_preempted = self._has_preempted, False
-            transfers = self._transfers.begin(output, scheduler.connector)
+            transfers = NO_TRANSFERS
+            if connector is not None:
+                transfers = self._transfers.begin(output, connector)
             if output.total_num_scheduled_tokens == 0:
                 self._has_more = False
                 # With CPU memory, the step can have cached the blocks of a load, or released the
                 # blocks of a request without room. Servers repeat it while they wait, which
                 # changes nothing more.
-                is_first = scheduler.connector is not None and not self._has_waited
+                is_first = connector is not None and not self._has_waited
                 if has_preempted or transfers.are_any or is_first:
-                    self._add(_scheduled_step(output, len(self._scheduled), transfers))
+                    self._add(ScheduledStep(output, len(self._scheduled), transfers))
                     self._has_waited = True
                 return
             if len(self._scheduled) >= _MAX_SCHEDULED:
                 self._scheduled.clear()
-            step = _scheduled_step(output, len(self._scheduled), transfers)
+            step = ScheduledStep(output, len(self._scheduled), transfers)
             self._add(step)
-            self._scheduled[id(output)] = (started, *_work(output, step))
+            self._scheduled[id(output)] = (started, step)
         except Exception as error:
             self._fail(error)
+
+    def _note_admitted(self) -> None:
+        """Record the outcomes of newly admitted prompts. These are the prompts of new requests, and
+        with a connector also of requests that wait for a load."""
+        if outcomes := self._take_outcomes():
+            self._events.append(_Admitted(outcomes))
 
     def _add(self, event: _Event) -> None:
         self._has_waited = False
@@ -184,11 +217,11 @@ class Recorder:
             if scheduled is None:
                 return
             self._has_waited = False
-            started, *work = scheduled
+            started, step = scheduled
             now = time.perf_counter()
             if not self._has_more:
                 self._last_end = max(started, self._last_end)
-            self._steps.append(Step(now - self._last_end, *work))
+            self._steps.append((now - self._last_end, step))
             self._last_end = now
             self.requests_left(has_more)
         except Exception as error:
@@ -299,7 +332,7 @@ class Recorder:
         for member in _members(self._event_lines()):
             self._write_requests(member)
         steps = (self._steps.popleft() for _ in range(len(self._steps)))
-        for member in _members(map(step_line, steps)):
+        for member in _members(starmap(step_line, steps)):
             self._files[STEPS].write(member)
 
     def _write_requests(self, member: bytes) -> None:
@@ -325,10 +358,20 @@ class Recorder:
                 if event.kind == "host":
                     self._schedule.host_reset()
                 yield self._schedule.take_line() + reset_line(event, self._started)
+            elif isinstance(event, _Admitted):
+                for request_id, outcomes in event.outcomes:
+                    # A request that is admitted again hits its own blocks.
+                    self._outcomes.setdefault(request_id, outcomes)
+            elif isinstance(event, _NeverRan):
+                self._outcomes.pop(event.request_id, None)
             else:
-                number = self._schedule.ended(event.request_id)
-                yield self._schedule.take_line() + self._lines.line(event, number)
+                yield self._ended_lines(event)
         yield self._schedule.take_line()
+
+    def _ended_lines(self, ended: EndedRequest) -> bytes:
+        number = self._schedule.ended(ended.request_id)
+        outcomes = self._outcomes.pop(ended.request_id, None)
+        return self._schedule.take_line() + self._lines.line(ended, number, outcomes)
 
     def _write_end(self, *, is_last: bool) -> None:
         """Write the line that says that everything is written, if nothing is under way."""
@@ -368,34 +411,6 @@ def _num_settled(request: Any) -> int:
     """Return the computed tokens, without tokens in flight."""
     in_flight = getattr(request, "num_in_flight_tokens", 0)
     return int(max(request.num_computed_tokens - in_flight, 0))
-
-
-def _scheduled_step(output: Any, num_in_flight: int, transfers: NewTransfers) -> ScheduledStep:
-    cached = output.scheduled_cached_reqs
-    admitted = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
-    starts = list(cached.num_computed_tokens)
-    # The model runner may change its input.
-    tokens = output.num_scheduled_tokens.copy()
-    return ScheduledStep(
-        tokens,
-        list(cached.req_ids),
-        starts,
-        admitted,
-        sum(starts),
-        num_in_flight,
-        transfers,
-    )
-
-
-def _work(output: Any, step: ScheduledStep) -> tuple[int, int, int]:
-    """Return the prefilled tokens, the tokens of context and the requests of a step. A request with
-    one scheduled token, in addition to its drafts, counts as decoding."""
-    drafts = output.scheduled_spec_decode_tokens
-    decoded = list(step.tokens.values()).count(1)
-    if drafts:
-        decoded += len(drafts) + sum(map(len, drafts.values()))
-    context = step.num_computed_tokens + sum(start for _, start in step.admitted)
-    return output.total_num_scheduled_tokens - decoded, context, len(step.tokens)
 
 
 def _members(lines: Iterator[bytes]) -> Iterator[bytes]:

@@ -4,25 +4,51 @@ Most steps are plain: each running request computes one token. Only other steps 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvoxide.vllm.recording.offloading import NewTransfers
 
 
-class ScheduledStep(NamedTuple):
+class ScheduledStep:
     """The schedule of one step. ``tokens`` are in the order of the scheduler. ``starts`` are the
-    computed tokens of ``cached``, the requests that ran before. ``admitted`` are the computed
-    tokens of other requests. ``num_in_flight`` is the number of earlier steps whose output had not
-    come. ``transfers`` are those from and to CPU memory that begin."""
+    computed tokens of ``cached``, the requests that ran before. ``admitted`` are other requests,
+    and ``admitted_starts`` their computed tokens. ``num_tokens`` are all tokens of the step, and
+    ``num_drafted`` the tokens of requests with drafts. ``num_in_flight`` is the number of earlier
+    steps whose output had not come. ``transfers`` are those from and to CPU memory that begin.
 
-    tokens: Mapping[str, int]
-    cached: list[str]
-    starts: list[int]
-    admitted: list[tuple[str, int]]
-    num_computed_tokens: int
-    num_in_flight: int
-    transfers: NewTransfers | None = None
+    The scheduler waits while it is created, so it only copies. The model runner may change its
+    input."""
+
+    __slots__ = (
+        "admitted",
+        "admitted_starts",
+        "cached",
+        "num_drafted",
+        "num_in_flight",
+        "num_tokens",
+        "starts",
+        "tokens",
+        "transfers",
+    )
+
+    def __init__(self, output: Any, num_in_flight: int, transfers: NewTransfers) -> None:
+        """Copy the schedule from a scheduler's output."""
+        cached, new = output.scheduled_cached_reqs, output.scheduled_new_reqs
+        self.tokens: dict[str, int] = output.num_scheduled_tokens.copy()
+        self.cached: list[str] = [*cached.req_ids]
+        self.starts: list[int] = [*cached.num_computed_tokens]
+        self.admitted: list[str] = [each.req_id for each in new]
+        self.admitted_starts: list[int] = [each.num_computed_tokens for each in new]
+        self.num_tokens: int = output.total_num_scheduled_tokens
+        drafts = output.scheduled_spec_decode_tokens
+        self.num_drafted = len(drafts) + sum(map(len, drafts.values())) if drafts else 0
+        self.num_in_flight = num_in_flight
+        self.transfers = transfers
+
+    def num_single(self) -> int:
+        """Return how many requests compute one token."""
+        return list(self.tokens.values()).count(1)
 
 
 class TransfersEnded(NamedTuple):
@@ -87,10 +113,7 @@ class Schedule:
         if step.num_in_flight != self._num_in_flight:
             self._num_in_flight = step.num_in_flight
             self._events.append({"in_flight": step.num_in_flight})
-        if step.transfers is None:
-            self._ended.clear()
-        else:
-            self._begin(step.transfers)
+        self._begin(step.transfers)
         self._num_steps += 1
         if self._is_plain(step):
             self._computed += len(self._names)
@@ -176,14 +199,14 @@ class Schedule:
         return (
             not step.admitted
             and len(tokens) == len(self._names)
-            and step.num_computed_tokens == self._computed
-            and list(tokens.values()).count(1) == len(tokens)
+            and sum(step.starts) == self._computed
+            and step.num_single() == len(tokens)
             and list(tokens) == self._names
         )
 
     def _differences(self, step: ScheduledStep) -> list[list[int]]:
         starts = dict(zip(step.cached, step.starts, strict=True))
-        starts.update(step.admitted)
+        starts.update(zip(step.admitted, step.admitted_starts, strict=True))
         before = self._num_steps - 1
         differences = []
         for name, running in self._running.items():
