@@ -157,11 +157,10 @@ impl Both {
             true => self.search.find_in_both(wanted, &keys, manager.pool(), &self.host),
             false => self.search.find(wanted, &keys, &self.host),
         };
-        let Ok(HostHit { num_tokens: Some(num_tokens), .. }) = found else {
+        let Ok(HostHit { num_tokens: Some(num_tokens), num_blocks, .. }) = found else {
             return Err(not_found());
         };
-        let num_blocks = self.search.num_blocks_taken(num_tokens);
-        let waits = may_wait && self.decides_together() && self.horizon.ask_for(num_blocks);
+        let waits = may_wait && num_blocks > 0 && self.horizon.ask_for(num_blocks as u64);
         Ok((!waits).then_some((hit.length, num_tokens)))
     }
 

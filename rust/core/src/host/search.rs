@@ -100,6 +100,8 @@ pub struct HostHit {
     pub num_tokens: Option<usize>,
     /// For each group with full attention, the chunk after the last one that was found.
     pub ends: Vec<usize>,
+    /// In a look-up of pool and tier, the number of blocks that the load takes from the pool.
+    pub num_blocks: usize,
 }
 
 impl HostSearch {
@@ -151,7 +153,7 @@ impl HostSearch {
                     return Err(TooFewKeys);
                 }
                 let Some(num_hit) = search.look_up(at, group, wanted, &keys[at], tier) else {
-                    return Ok(HostHit { num_tokens: Some(0), ends: search.ends });
+                    return Ok(HostHit { num_tokens: Some(0), ends: search.ends, num_blocks: 0 });
                 };
                 if num_hit < search.num_hit {
                     if !group.is_eagle_group {
@@ -171,7 +173,8 @@ impl HostSearch {
         }
         let num_tokens = search.num_hit;
         let is_later = search.is_later || self.is_being_loaded(wanted, num_tokens, keys, tier);
-        Ok(HostHit { num_tokens: (!is_later).then_some(num_tokens), ends: search.ends })
+        let num_tokens = (!is_later).then_some(num_tokens);
+        Ok(HostHit { num_tokens, ends: search.ends, num_blocks: 0 })
     }
 
     /// Returns the most tokens, with the tokens of the GPU, that a hit can have.

@@ -147,7 +147,12 @@ mod tests {
 
         /// Looks a longer prompt up. Returns the pool's hit, and the end of the hit in both.
         fn look_up(&mut self) -> (Vec<GroupBlocks>, usize, usize) {
-            let hashes = self.hashes.clone();
+            self.look_up_prompt(NUM_PLACES + 1)
+        }
+
+        /// Looks a prompt of some blocks up.
+        fn look_up_prompt(&mut self, num_blocks: usize) -> (Vec<GroupBlocks>, usize, usize) {
+            let hashes = self.hashes[..num_blocks].to_vec();
             let view = longer(&hashes);
             let most = view.num_tokens - 1;
             let hit = self.manager.get_computed_blocks(2, &view.hashes, most).expect("a hit");
@@ -251,6 +256,19 @@ mod tests {
             }
         }
         assert!(num_mixed > 1000 && num_loads > num_mixed, "{num_mixed} of {num_loads}");
+    }
+
+    #[test]
+    fn a_window_that_the_pool_has_up_to_the_last_token_does_not_hide_the_hit_before_its_block() {
+        use In::{Neither, Pool, Tier};
+        let mut it = Memories::new(NUM_PLACES, [Neither, Neither, Tier, Pool, Pool, Pool]);
+        let (hit, num_local, end) = it.look_up_prompt(NUM_PLACES);
+        assert_eq!((num_local, end), (0, 5 * BLOCK));
+        assert!(it.allocate(&hit, (num_local, end)));
+        assert_eq!(it.loaded((num_local, end)), [it.key(1, 2)]);
+        let mut it = Memories::new(NUM_PLACES, [Neither, Tier, Neither, Pool, Pool, Pool]);
+        let (_, num_local, end) = it.look_up_prompt(NUM_PLACES);
+        assert_eq!((num_local, end), (0, 0));
     }
 
     #[test]

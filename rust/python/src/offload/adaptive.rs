@@ -75,9 +75,10 @@ impl PyHostTier {
                     };
                     // A hash that needs tokens after its block can be missing.
                     let found = search.find_in_both(wanted, &keys, manager.pool(), tier);
-                    let num_tokens = found.map_or(Some(0), |hit| hit.num_tokens)?;
-                    let waits = num_tokens > 0
-                        && wait.waits(horizon, tier, search.num_blocks_taken(num_tokens));
+                    let (num_tokens, num_blocks) =
+                        found.map_or((Some(0), 0), |hit| (hit.num_tokens, hit.num_blocks));
+                    let num_tokens = num_tokens?;
+                    let waits = num_blocks > 0 && wait.waits(horizon, tier, num_blocks as u64);
                     (!waits).then_some(num_tokens)
                 })?;
             request.store_wait = wait;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use kvoxide_core::host::{HostGroup, HostPolicy, WantedLoad};
+use kvoxide_core::host::{HostGroup, HostHit, HostPolicy, WantedLoad};
 use kvoxide_core::joint::{StepStores, StoredStep};
 
 use super::group_keys::KeysOfGroup;
@@ -86,18 +86,16 @@ impl OffloadPlanner {
                 Ok(self.search.find_in_both(wanted, keys, core.pool(), tier))
             })
         })?;
-        match found {
-            (Some(num_found), ends) if num_found > 0 => {
-                let num_blocks = self.search.num_blocks_taken(num_found);
-                let horizon = &mut together.horizon();
-                let waits = self
-                    .tier(py)?
-                    .cell
-                    .read(py, |state| Ok(wait.waits(horizon, &state.core, num_blocks)))?;
-                Ok(((!waits).then_some(num_found), ends))
-            }
-            found => Ok(found),
+        let HostHit { num_tokens, ends, num_blocks } = found;
+        if num_blocks == 0 {
+            return Ok((num_tokens, ends));
         }
+        let horizon = &mut together.horizon();
+        let waits = self
+            .tier(py)?
+            .cell
+            .read(py, |state| Ok(wait.waits(horizon, &state.core, num_blocks as u64)))?;
+        Ok((num_tokens.filter(|_| !waits), ends))
     }
 
     /// Notes that requests use cached blocks, which the pool keeps for now.

@@ -76,7 +76,8 @@ impl OffloadPlanner {
         max_load: Option<usize>,
     ) -> PyResult<Found> {
         let wanted = WantedLoad { num_computed, num_tokens, max_new, max_load };
-        self.find(py, &keys, |keys, tier| Ok(self.search.find(wanted, keys, tier)))
+        let found = self.find(py, &keys, |keys, tier| Ok(self.search.find(wanted, keys, tier)))?;
+        Ok((found.num_tokens, found.ends))
     }
 
     /// Returns what a load of the tokens after `num_computed` up to `num_cached` covers; `None` for
@@ -224,15 +225,14 @@ impl OffloadPlanner {
         py: Python<'_>,
         keys: &[KeysOfGroup<'_>],
         search: impl FnOnce(&[ReadKeys<'_>], &HostTier) -> PyResult<Result<HostHit, TooFewKeys>>,
-    ) -> PyResult<Found> {
+    ) -> PyResult<HostHit> {
         self.check_num_groups(keys.len())?;
         self.tier(py)?.cell.read(py, |state| {
             let keys = keys.iter().map(|keys| keys.read(state.hash_lengths));
             let keys = keys.collect::<PyResult<Vec<_>>>()?;
-            let found = search(&keys, &state.core)?.map_err(|TooFewKeys| {
+            search(&keys, &state.core)?.map_err(|TooFewKeys| {
                 PyAssertionError::new_err("a group has fewer keys than the request has chunks")
-            })?;
-            Ok((found.num_tokens, found.ends))
+            })
         })
     }
 

@@ -26,14 +26,14 @@ impl HostConnector {
         Some(attached_tables(manager, view, groups, local, (num_local, end)))
     }
 
-    /// Returns whether a load waits in this step, for stores of the blocks that it takes from the pool.
-    pub(super) fn waits_for_stores(&mut self, request: RequestId, num_tokens: usize) -> bool {
-        if !self.decides_over_both() || self.pace == Pace::Recorded {
+    /// Returns whether a load waits in this step, for stores of the `num_blocks` blocks that it takes
+    /// from the pool.
+    pub(super) fn waits_for_stores(&mut self, request: RequestId, num_blocks: usize) -> bool {
+        if self.pace == Pace::Recorded {
             return false;
         }
-        let num_blocks = self.geometry.search.num_blocks_taken(num_tokens);
         let mut wait = self.state(request).store_wait;
-        let waits = wait.waits(&mut self.horizon, &self.tier, num_blocks);
+        let waits = wait.waits(&mut self.horizon, &self.tier, num_blocks as u64);
         self.state(request).store_wait = wait;
         waits
     }

@@ -151,10 +151,12 @@ impl HostConnector {
             false => search.find(wanted, &keys, &self.tier),
             true => search.find_in_both(wanted, &keys, manager.pool(), &self.tier),
         };
-        let Some(num_tokens) = found.map_or(Some(0), |hit| hit.num_tokens) else {
+        let (num_tokens, num_blocks) =
+            found.map_or((Some(0), 0), |hit| (hit.num_tokens, hit.num_blocks));
+        let Some(num_tokens) = num_tokens else {
             return HostTokens { is_later: true, ..HostTokens::default() };
         };
-        if num_tokens > 0 && self.waits_for_stores(view.id, num_tokens) {
+        if num_blocks > 0 && self.waits_for_stores(view.id, num_blocks) {
             return HostTokens { is_later: true, ..HostTokens::default() };
         }
         let search = &self.geometry.search;
