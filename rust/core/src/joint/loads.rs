@@ -62,6 +62,7 @@ pub fn blocks_to_load(
         };
         let first = (first..last).find(is_empty).unwrap_or(last);
         let places = first..last.min(keys.len());
+        loaded.reserve(places.len());
         let places = places.filter(|place| !group.is_window() || is_empty(place));
         loaded.extend(places.map(|place| LoadedBlock {
             block: block(place),
