@@ -157,7 +157,8 @@ class Recorder:
         these are computed again, are cached now. Forget them."""
         if request.request_id not in self._preempted:
             return 0
-        num_again = min(self._preempted.pop(request.request_id, 0), request.num_computed_tokens)
+        num_computed: int = request.num_computed_tokens
+        num_again = min(self._preempted.pop(request.request_id, 0), num_computed)
         return max(num_again, self._computed.pop(request.request_id, 0))
 
     def _num_offered(self, request: Any) -> int:
