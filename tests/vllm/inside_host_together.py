@@ -1,6 +1,7 @@
 """Tests of KVOXIDE_HOST_POLICY=adaptive in vLLM's scheduler: the content of the blocks that a
 request reads, and servers on which GPU and CPU memory cannot decide together."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ NUM_SEEDS = 12
 # tests/run.sh long connector makes many more.
 _PLAIN = replace(together.draw(0), extra={"eviction_policy": "lru"}, has_events=False)
 _SMALL = replace(_PLAIN, num_blocks=60, num_chunks=100, resets=0.0)
+_WINDOWS = replace(_SMALL, layout="windows", num_blocks=90, num_chunks=300, interval=None)
 
 
 @pytest.fixture(autouse=True)
@@ -44,26 +46,25 @@ def test_requests_read_the_right_content(seed: int) -> None:
     assert counts["checked blocks"]
 
 
-def test_loads_take_blocks_of_the_pool_and_of_cpu_memory() -> None:
-    scenario = replace(_SMALL, layout="windows", num_blocks=90, num_chunks=300, interval=None)
-    world = TogetherWorld(scenario, Settings(mode="off", check_every=1))
-    serve(world, Traffic(scenario), 250)
+def counts_with_windows(num_steps: int) -> Counter[str]:
+    world = TogetherWorld(_WINDOWS, Settings(mode="off", check_every=1))
+    serve(world, Traffic(_WINDOWS), num_steps)
     world.finish()
-    assert world.counts["loads that attach blocks"]
-    assert world.counts["loaded blocks"]
+    return world.counts
+
+
+def test_loads_take_blocks_of_the_pool_and_of_cpu_memory() -> None:
+    counts = counts_with_windows(250)
+    assert counts["loads that attach blocks"]
+    assert counts["loaded blocks"]
 
 
 def test_a_load_fills_the_holes_of_a_window_between_blocks_of_the_pool() -> None:
-    scenario = replace(_SMALL, layout="windows", num_blocks=90, num_chunks=300, interval=None)
-    world = TogetherWorld(scenario, Settings(mode="off", check_every=1))
-    serve(world, Traffic(scenario), 400)
-    world.finish()
-    assert world.counts["loads that fill holes"]
+    assert counts_with_windows(400)["loads that fill holes"]
 
 
 def test_a_load_from_wrong_chunks_is_seen() -> None:
-    scenario = replace(_SMALL, layout="windows", num_blocks=90, num_chunks=300, interval=None)
-    world = TogetherWorld(scenario, Settings(mode="off"))
+    world = TogetherWorld(_WINDOWS, Settings(mode="off"))
     load = world.connector._load
 
     def reversed_load(*arguments: Any) -> None:
@@ -73,7 +74,7 @@ def test_a_load_from_wrong_chunks_is_seen() -> None:
 
     world.connector._load = reversed_load
     with pytest.raises(WrongBytesError):
-        serve(world, Traffic(scenario), 400)
+        serve(world, Traffic(_WINDOWS), 400)
 
 
 @pytest.mark.parametrize("place", ["src_spec", "dst_spec"])

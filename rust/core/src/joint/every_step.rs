@@ -1,4 +1,4 @@
-//! Tests that a joint pool decides the same if it sees every step, or only those that are not quiet.
+//! Tests that a joint pool decides the same with and without quiet steps.
 
 use std::sync::Arc;
 

@@ -20,8 +20,8 @@ pub struct AllocateArgs<'a> {
     pub num_external_computed_tokens: usize,
     /// Encoder tokens that the request attends to. Given when the request is admitted.
     pub num_encoder_tokens: usize,
-    /// Whether the hit has null blocks after those that the request skips, in whose places the
-    /// request gets new blocks. A connector fills them too.
+    /// Whether new blocks replace the null blocks of the hit, except those that the request skips. A
+    /// connector fills the new blocks.
     pub fills_holes: bool,
     /// Whether the blocks are cached by a later call, after a transfer has filled them.
     pub delay_cache_blocks: bool,
