@@ -1,10 +1,11 @@
 """Chats over HTTP, as people have them: begun at random times, answered as a stream, continued."""
 
 import asyncio
+import heapq
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -49,44 +50,90 @@ class Answer:
     first_token: float
 
 
-def chat(url: str, model: str, chats: Chats) -> list[Answer]:
-    """Have all chats. Return the answers in the order in which they came."""
-    return asyncio.run(_chat(url, model, chats))
+def chat(url: str, model: str, chats: Chats, in_order: bool = False) -> list[Answer]:
+    """Have all chats. Return the answers in the order in which they came. With ``in_order``, each
+    turn waits for the answer to the one before, so that the seed alone determines their order."""
+    return asyncio.run(_chat(url, model, chats, in_order))
 
 
-async def _chat(url: str, model: str, chats: Chats) -> list[Answer]:
-    rng = random.Random(chats.seed)
-    prompts = [random_tokens(rng, chats.system) for _ in range(NUM_SYSTEM_PROMPTS)]
-    answers: list[Answer] = []
+async def _chat(url: str, model: str, chats: Chats, in_order: bool) -> list[Answer]:
     aiohttp = import_module("aiohttp")
     limits = {
         # The server closes an idle connection, perhaps just when the next request is sent.
         "connector": aiohttp.TCPConnector(limit=0, force_close=True),
         "timeout": aiohttp.ClientTimeout(total=REQUEST_TIMEOUT),
     }
-    async with aiohttp.ClientSession(url, **limits) as session, asyncio.TaskGroup() as tasks:
-        for number in range(chats.num):
-            own = random.Random(rng.random())
-            ask = partial(_ask, session, model, number)
-            tasks.create_task(_talk(ask, chats, rng.choice(prompts), own, answers))
-            await asyncio.sleep(rng.expovariate(chats.per_second))
+    async with aiohttp.ClientSession(url, **limits) as session:
+        talks = list(_talks(chats, partial(_ask, session, model)))
+        return await (_in_order(talks) if in_order else _at_their_times(talks))
+
+
+async def _at_their_times(talks: list["_Talk"]) -> list[Answer]:
+    answers: list[Answer] = []
+
+    async def talk(one: _Talk) -> None:
+        await asyncio.sleep(one.pause)
+        while not one.is_over:
+            answers.append(await one.next_answer())
+            await asyncio.sleep(one.pause)
+
+    async with asyncio.TaskGroup() as tasks:
+        for one in talks:
+            tasks.create_task(talk(one))
     return answers
 
 
-async def _talk(
-    ask: Callable[[int, list[int], int], Awaitable[Answer]],
-    chats: Chats,
-    said: list[int],
-    rng: random.Random,
-    answers: list[Answer],
-) -> None:
-    for turn in range(rng.randint(1, chats.turns)):
-        if turn:
-            await asyncio.sleep(rng.expovariate(1 / chats.pause))
-        said = said + random_tokens(rng, rng.randint(1, chats.message))
-        answer = await ask(turn, said, rng.randint(1, chats.answer))
-        answers.append(answer)
-        said = said + answer.tokens
+async def _in_order(talks: list["_Talk"]) -> list[Answer]:
+    answers: list[Answer] = []
+    waiting = [(one.pause, one.number) for one in talks]
+    heapq.heapify(waiting)
+    while waiting:
+        now, number = heapq.heappop(waiting)
+        one = talks[number]
+        answers.append(await one.next_answer())
+        if not one.is_over:
+            heapq.heappush(waiting, (now + one.pause, number))
+    return answers
+
+
+def _talks(chats: Chats, ask: "_Ask") -> Iterator["_Talk"]:
+    rng = random.Random(chats.seed)
+    prompts = [random_tokens(rng, chats.system) for _ in range(NUM_SYSTEM_PROMPTS)]
+    begins = 0.0
+    for number in range(chats.num):
+        own, prompt = random.Random(rng.random()), rng.choice(prompts)
+        yield _Talk(number, chats, ask, own, prompt, own.randint(1, chats.turns), begins)
+        begins += rng.expovariate(chats.per_second)
+
+
+_Ask = Callable[[int, int, list[int], int], Awaitable[Answer]]
+
+
+@dataclass
+class _Talk:
+    """A chat that goes on. ``pause`` is the time in seconds before its next turn."""
+
+    number: int
+    chats: Chats
+    ask: _Ask
+    rng: random.Random
+    said: list[int]
+    num_turns: int
+    pause: float
+    turn: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.turn == self.num_turns
+
+    async def next_answer(self) -> Answer:
+        chats, rng = self.chats, self.rng
+        self.said = self.said + random_tokens(rng, rng.randint(1, chats.message))
+        answer = await self.ask(self.number, self.turn, self.said, rng.randint(1, chats.answer))
+        self.said = self.said + answer.tokens
+        self.turn += 1
+        self.pause = 0.0 if self.is_over else rng.expovariate(1 / chats.pause)
+        return answer
 
 
 async def _ask(

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,8 @@ MORE_MODES = {
 
 
 def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
+    if mode != "off" and not entry_points(group="vllm.general_plugins", name="kvoxide"):
+        raise RuntimeError("vLLM would not find kvoxide's plugin; install kvoxide: maturin develop")
     kept = {
         name: value
         for name, value in os.environ.items()

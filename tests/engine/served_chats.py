@@ -91,7 +91,9 @@ def _compare(name: str, arguments: argparse.Namespace, folder: Path) -> None:
             answers = {}
             for policies, server in servers.items():
                 server.reset_prefix_cache(with_host_memory=bool(arguments.host_memory))
-                answers[policies] = _sorted(chat(server.url, model.name, replace(CHATS, seed=run)))
+                chats = replace(CHATS, seed=run)
+                answered = chat(server.url, model.name, chats, in_order=arguments.in_order)
+                answers[policies] = _sorted(answered)
                 figures = _figures(answers[policies])
                 print(f"| {name} | {blocks} | {run} | {policies} | {figures} |", flush=True)
             _tell_differences(answers)
@@ -132,6 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     memory = "CPU memory of each server, with policies of its own; none by default"
     parser.add_argument("--host-memory", type=int, default=0, metavar="MIB", help=memory)
     parser.add_argument("--release", choices=EVERY_RELEASE, default=NEWEST, help="of vLLM")
+    order = "ask each turn after the answer to the one before, so that the seed alone orders them"
+    parser.add_argument("--in-order", action="store_true", help=order)
     parser.add_argument("--runs", type=int, default=3, help="of each policy")
     return parser
 
