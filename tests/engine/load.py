@@ -111,7 +111,7 @@ _Ask = Callable[[int, int, list[int], int], Awaitable[Answer]]
 
 @dataclass
 class _Talk:
-    """A chat that goes on. ``pause`` is the time in seconds before its next turn."""
+    """A chat that is not over yet. ``pause`` is the time in seconds before its next turn."""
 
     number: int
     chats: Chats
