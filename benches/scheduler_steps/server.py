@@ -26,6 +26,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from benches.scheduler_steps.phases import PhaseError, Step
 from benches.scheduler_steps.sizes import Sizes
+from benches.sides import class_of_other_side
 
 load_general_plugins()
 
@@ -59,14 +60,8 @@ class Server:
 
     def require_classes_of(self, mode: str) -> None:
         """Raise an exception if ``KVOXIDE=mode`` had no effect on one of the classes."""
-        connector = self.scheduler.connector
-        parts = [self.scheduler.kv_cache_manager]
-        if connector is not None:
-            parts += [connector.connector_scheduler, connector.connector_scheduler.manager]
-        for part in parts:
-            name = f"{type(part).__module__}.{type(part).__qualname__}"
-            if name.startswith("kvoxide.") != (mode == "require"):
-                raise PhaseError(f"it has no effect, vLLM uses {name}")
+        if (name := class_of_other_side(mode, self.scheduler)) is not None:
+            raise PhaseError(f"it has no effect, vLLM uses {name}")
 
     def add(self, name: str, prompt: list[int], max_tokens: int = _ENDLESS) -> Any:
         """Add a request, which is not timed, and return it."""
