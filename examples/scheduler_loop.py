@@ -69,10 +69,10 @@ class Scheduler:
             if self.manager.allocate_slots(request, tokens) is not None:
                 return True
             newest = self.running.pop()
+            newest.status = RequestStatus.PREEMPTED
+            newest.num_preemptions += 1
             self.manager.free(newest)
             newest.num_computed_tokens = 0
-            newest.num_preemptions += 1
-            newest.status = RequestStatus.PREEMPTED
             self.waiting.appendleft(newest)
         return False
 

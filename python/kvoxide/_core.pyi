@@ -874,8 +874,8 @@ class HostTier:
 
     Under ``adaptive``, the tier decides together with a :class:`KVCacheManager`, from
     :meth:`decide_with` on. A chunk holds one block. Blocks are stored before the manager evicts
-    them, so no request offers keys. These calls replace the calls with keys, which raise
-    :class:`RequestError`, as these do under another policy:
+    them, so no request offers keys. These calls replace the calls that store, load or use keys,
+    which raise :class:`RequestError`, as these do under another policy:
 
     1. :meth:`lookup_request` after :meth:`KVCacheManager.get_computed_blocks`.
     2. :meth:`KVCacheManager.allocate_slots` with its results. If there are tokens to load, also
@@ -1015,8 +1015,8 @@ class HostTier:
         """
     def start_load(self, request: Request) -> None:
         """Start the load that :meth:`lookup_request` found, once ``request`` has slots for it. The
-        next :meth:`prepare_step` returns its copies. Do not free the request before the load is
-        complete; if it is freed before that step, the load is dropped.
+        next :meth:`prepare_step` returns its copies. If the request is freed before that step, the
+        load is dropped. From that step on, it can be freed once the load is complete.
 
         Raises :class:`RequestError` without such a look-up or without such slots. Also raises it if
         chunks were evicted after the look-up: free the request, and look it up again.
@@ -1025,8 +1025,9 @@ class HostTier:
         """Return what the next step copies. Call it once per step, after all allocations for the
         step and before it runs, also if no request runs."""
     def complete(self, transfer: HostTransfer, success: bool = True) -> None:
-        """End a transfer. Stored chunks can be loaded from now on. If ``success`` is false, the
-        keys are removed from the tier; after a failed load, free its request.
+        """End a transfer. Call it for each transfer that has chunks: requests for the same keys
+        wait until then. Stored chunks can be loaded from now on. If ``success`` is false, the keys
+        are removed from the tier; after a failed load, free its request.
 
         Raises :class:`RequestError` for a transfer that has ended, also by a :meth:`reset`, and for
         a transfer of another tier. A transfer without chunks can end any number of times.
@@ -1042,12 +1043,13 @@ class HostTier:
         """Return the chunk of each key with its number of loads, ``None`` while it is pending. The
         order has no meaning."""
     def get_lru_order(self) -> list[bytes] | None:
-        """Return the evictable keys in the order of eviction; ``None`` under ``arc``."""
+        """Return the evictable keys in the order of eviction; ``None`` unless the policy is
+        ``lru``."""
     def get_arc_lists(
         self,
     ) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes], float] | None:
-        """Return T1, T2, B1 and B2, the oldest key first, and the target of T1; ``None`` under
-        ``lru``."""
+        """Return T1, T2, B1 and B2, the oldest key first, and the target of T1; ``None`` unless
+        the policy is ``arc``."""
     def get_tracked_offers(self) -> dict[bytes, int]:
         """Return how often each tracked key was offered. The key that was offered longest ago comes
         first."""

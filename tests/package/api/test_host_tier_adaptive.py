@@ -2,7 +2,7 @@
 notices wrong copies."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -287,6 +287,45 @@ def test_a_load_of_a_request_that_is_freed_before_the_step_is_dropped() -> None:
     assert small.step() == []
     assert small.tier.num_loading_keys == 0
     assert len(small.load(asked)) == 4
+
+
+def test_a_request_is_neither_computed_nor_freed_while_its_load_is_copied() -> None:
+    small, asked = with_evicted_prompt(), request("again", 0, 40)
+    load = small.load(asked)
+    before = small.manager.state_digest()
+    for use in (small.manager.cache_blocks, small.manager.allocate_slots):
+        with pytest.raises(RequestError, match="load of request 'again' has not ended"):
+            use(asked, 8)
+    for free in (small.manager.free, small.manager.pop_blocks_for_free):
+        with pytest.raises(RequestError, match="load of request 'again' is being copied"):
+            free(asked)
+    assert small.manager.state_digest() == before
+    small.tier.complete(load)
+    small.manager.cache_blocks(asked, 32)
+    assert small.manager.get_computed_blocks(request("other", 0, 40))[1] == 32
+    small.manager.free(asked)
+
+
+LOSSES: dict[str, Callable[[Small, HostTransfer], None]] = {
+    "a failure": lambda small, load: small.tier.complete(load, success=False),
+    "a reset": lambda small, _: small.tier.reset(),
+    "the tier's end": lambda small, _: small.tier.decide_alone(),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_blocks_of_a_lost_load_are_not_cached_until_the_request_is_freed(loss: str) -> None:
+    small, asked = with_evicted_prompt(), request("again", 0, 40)
+    LOSSES[loss](small, small.load(asked))
+    before = small.manager.state_digest()
+    for use in (small.manager.cache_blocks, small.manager.allocate_slots):
+        with pytest.raises(RequestError, match="its blocks are empty"):
+            use(asked, 32)
+    assert small.manager.state_digest() == before
+    small.manager.free(asked)
+    assert small.manager.get_computed_blocks(request("other", 0, 40))[1] == 0
+    assert small.manager.allocate_slots(asked, 40) is not None
+    assert small.manager.get_computed_blocks(request("other", 0, 40))[1] == 32
 
 
 def test_a_load_needs_a_look_up_and_slots_and_chunks_that_are_still_there() -> None:

@@ -130,7 +130,11 @@ impl PyHostTier {
         let py = transfer.py();
         self.cell.change(py, "complete", |state| {
             let (tier, pair) = state.paired(py, "complete")?;
-            match pair.transfers.end(tier, transfer.get(), success) {
+            let Pair { manager, transfers, .. } = pair;
+            let transfer = transfer.get();
+            let ended = manager
+                .end_loads(py, "complete", |loads| transfers.end(tier, transfer, success, loads))?;
+            match ended {
                 Some(ended) => ended.into_py(py),
                 None => {
                     let message = "the transfer is not open in this tier: it was completed, the \
@@ -148,13 +152,13 @@ impl HostState {
         let mut hash_lengths = self.hash_lengths;
         let (tier, pair) = self.paired(py, "prepare_step")?;
         let Pair { manager, search, horizon, transfers } = pair;
-        let step = manager.decide_step(py, |manager, noted, hash_len| {
+        let step = manager.decide_step(py, |manager, noted, empty_loads, hash_len| {
             if let Some(len) = hash_len {
                 HashLengths::of(len).agree(py, &mut hash_lengths)?;
             }
             let admitted = std::mem::take(&mut noted.admitted);
             admitted.into_iter().for_each(|request| note_used(manager, tier, request));
-            let loads = transfers.take_loads(tier, |request| manager.knows(request));
+            let loads = transfers.take_loads(tier, empty_loads);
             let has_ended = std::mem::take(&mut noted.has_ended);
             let step = StoredStep { has_tokens: true, has_ended, stores_taken: true };
             let stores = StepStores::decide(manager, tier, horizon, search, step);

@@ -9,6 +9,7 @@ use kvoxide_core::host::HostTier;
 use super::hash_lengths::HashLengths;
 use super::pair::{Pair, Partner};
 use crate::ffi::{CheckedState, request_error};
+use crate::standalone::EmptyLoads;
 
 /// The state of a tier.
 pub(super) struct HostState {
@@ -58,12 +59,14 @@ impl HostState {
     }
 
     /// Frees all chunks. Transfers that have not ended are forgotten.
-    pub(super) fn reset(&mut self) {
-        self.core.reset();
+    pub(super) fn reset(&mut self, py: Python<'_>) -> PyResult<()> {
         if let Partner::Manager(pair) = &mut self.partner {
+            pair.manager.end_loads(py, "reset", EmptyLoads::lose_all)?;
             pair.horizon.forget_stores();
             pair.transfers.clear();
         }
+        self.core.reset();
+        Ok(())
     }
 
     /// Frees all chunks and panics, for tests of the state after a panic.

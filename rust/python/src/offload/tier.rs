@@ -269,10 +269,7 @@ impl PyHostTier {
     }
 
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        self.cell.change(py, "reset", |state| {
-            state.reset();
-            Ok(())
-        })
+        self.cell.change(py, "reset", |state| state.reset(py))
     }
 
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

@@ -14,6 +14,7 @@ use kvoxide_core::{BlockPool, RequestId};
 
 use super::copied::CopiedBlocks;
 use super::hash_lengths::HashLengths;
+use crate::standalone::EmptyLoads;
 
 /// The request of a load: its number and its name.
 type Loading = (RequestId, String);
@@ -89,15 +90,16 @@ impl Transfers {
         requests.any(|(id, _)| *id == request)
     }
 
-    /// Takes the loads since the last call. Ends the loads of requests that have no blocks any more.
+    /// Takes the loads since the last call, which are copied now. Ends the loads of requests that were
+    /// freed.
     pub(super) fn take_loads(
         &mut self,
         tier: &mut HostTier,
-        has_blocks: impl Fn(RequestId) -> bool,
+        empty: &mut EmptyLoads,
     ) -> Vec<Arc<Transfer>> {
         let mut loads = std::mem::take(&mut self.new_loads);
         loads.retain(|load| {
-            let is_wanted = load.request.as_ref().is_some_and(|(id, _)| has_blocks(*id));
+            let is_wanted = load.request.as_ref().is_some_and(|(id, _)| empty.start_copy(*id));
             if !is_wanted {
                 self.open.remove(&load.id);
                 let ended = load.end(tier, true);
@@ -119,11 +121,16 @@ impl Transfers {
         tier: &mut HostTier,
         transfer: &PyHostTransfer,
         is_success: bool,
+        empty: &mut EmptyLoads,
     ) -> Option<kvoxide_core::Result<()>> {
         if transfer.transfer.copied.len() == 0 {
             return Some(Ok(()));
         }
-        self.open.remove(&transfer.transfer.id).map(|open| open.end(tier, is_success))
+        let open = self.open.remove(&transfer.transfer.id)?;
+        if let Some((request, _)) = open.request {
+            empty.end(request, is_success);
+        }
+        Some(open.end(tier, is_success))
     }
 
     /// Forgets all transfers, after a reset of the tier.

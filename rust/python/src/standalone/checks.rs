@@ -76,6 +76,7 @@ impl State {
         args: &AllocateArgs<'_>,
     ) -> PyResult<()> {
         self.check_request(py, request)?;
+        self.loads.check_filled(py, request)?;
         let adopted = args.num_new_computed_tokens + args.num_external_computed_tokens;
         let settled = request.num_tokens + request.num_in_flight_tokens;
         if request.num_computed_tokens + adopted > settled {

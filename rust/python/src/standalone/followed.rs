@@ -9,6 +9,7 @@ use kvoxide_core::joint::{JointPool, LoadedBlock, blocks_to_load, search_of};
 use kvoxide_core::{AllocateArgs, Manager, NULL_BLOCK, RequestView};
 
 use super::blocks::PyBlocks;
+use super::loads::EmptyLoads;
 use super::manager::PyManager;
 use super::noted::Noted;
 use super::request::PyRequest;
@@ -60,6 +61,7 @@ impl FollowedManager {
         self.cell.edit(py, "decide_alone", |state| {
             state.core.set_follower(None);
             state.noted = None;
+            state.loads.lose_all();
             Ok(())
         })
     }
@@ -137,15 +139,25 @@ impl FollowedManager {
         })
     }
 
+    /// Makes a call that ends loads.
+    pub(crate) fn end_loads<R>(
+        &self,
+        py: Python<'_>,
+        name: &'static str,
+        call: impl FnOnce(&mut EmptyLoads) -> R,
+    ) -> PyResult<R> {
+        self.cell.edit(py, name, |state| Ok(call(&mut state.loads)))
+    }
+
     /// Makes a call that decides what a step stores. It gets what was noted since the call before,
-    /// and the length of the manager's hashes, once there was one.
+    /// the loads, and the length of the manager's hashes, once there was one.
     pub(crate) fn decide_step<R>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut Manager, &mut Noted, Option<usize>) -> PyResult<R>,
+        call: impl FnOnce(&mut Manager, &mut Noted, &mut EmptyLoads, Option<usize>) -> PyResult<R>,
     ) -> PyResult<R> {
         self.cell.edit(py, "prepare_step", |state| match &mut state.noted {
-            Some(noted) => call(&mut state.core, noted, state.hash_len),
+            Some(noted) => call(&mut state.core, noted, &mut state.loads, state.hash_len),
             None => Err(request_error(py, "the manager decides alone".into())),
         })
     }

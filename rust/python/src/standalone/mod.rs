@@ -14,6 +14,7 @@ mod state;
 
 mod clock;
 
+mod loads;
 mod noted;
 
 mod events;
@@ -29,6 +30,7 @@ pub(crate) use blocks::{PyBlock, PyBlocks};
 pub(crate) use events::{AllBlocksCleared, BlockRemoved, BlockStored};
 pub(crate) use followed::{FollowedManager, HitOfBoth};
 pub(crate) use hasher::PyBlockHasher;
+pub(crate) use loads::EmptyLoads;
 pub(crate) use manager::PyManager;
 pub(crate) use pool::PyBlockPool;
 pub(crate) use request::{PyRequest, RequestStatus};

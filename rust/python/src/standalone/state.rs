@@ -11,6 +11,7 @@ use kvoxide_core::{Error, Manager, RequestId, RequestRetention};
 
 use super::clock::Clock;
 use super::events::PendingEvent;
+use super::loads::EmptyLoads;
 use super::noted::Noted;
 use super::request::{PyRequest, RequestStatus};
 use super::stats::PrefixCacheStats;
@@ -34,6 +35,7 @@ pub(crate) struct State {
     pub(super) clock: Clock,
     /// The calls that a tier reads, if it decides together with this manager.
     pub(super) noted: Option<Noted>,
+    pub(super) loads: EmptyLoads,
     /// The outcomes of the latest prompts.
     pub(super) outcomes: OutcomeLog,
 }
@@ -114,13 +116,14 @@ impl State {
     }
 
     /// Runs a call that releases the blocks of a request, and keeps its events. The blocks of a
-    /// preempted request are not given up.
+    /// preempted request are not given up. Blocks that a load may write now are not released.
     pub(super) fn end_for<T>(
         &mut self,
         py: Python<'_>,
         request: &PyRequest,
         call: impl FnOnce(&mut Manager) -> kvoxide_core::Result<T>,
     ) -> PyResult<T> {
+        self.loads.check_not_copied(py, request)?;
         let is_preempted = request.status == RequestStatus::Preempted;
         let is_told = self.noted.is_some() || self.retentions.contains_key(&request.id);
         if is_preempted && is_told {
@@ -129,6 +132,7 @@ impl State {
         }
         let ended = self.change_for(py, request.id, None, call)?;
         self.retentions.remove(&request.id);
+        self.loads.remove(request.id);
         if let Some(noted) = &mut self.noted {
             noted.has_ended |= !is_preempted;
         }

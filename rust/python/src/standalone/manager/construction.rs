@@ -14,6 +14,7 @@ use crate::ffi::{
 };
 use crate::standalone::blocks::PyBlocks;
 use crate::standalone::clock::Clock;
+use crate::standalone::loads::EmptyLoads;
 use crate::standalone::pool::PyBlockPool;
 use crate::standalone::state::{State, StateCell};
 use crate::standalone::stats::PrefixCacheStats;
@@ -101,6 +102,7 @@ impl PyManager {
             retentions: HashMap::new(),
             clock: Clock::new(clock),
             noted: None,
+            loads: EmptyLoads::default(),
             outcomes: OutcomeLog::default(),
         };
         Ok(Self { cell: Arc::new(GuardedCell::new(state)), config: kv_cache_config })

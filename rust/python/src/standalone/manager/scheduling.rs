@@ -128,6 +128,7 @@ impl PyManager {
         let num_computed = count(py, "num_computed_tokens", num_computed_tokens)?;
         self.cell.change(py, "cache_blocks", |state| {
             state.held(py, request)?;
+            state.loads.check_filled(py, request)?;
             if num_computed > request.num_tokens {
                 let message = format!(
                     "{num_computed} tokens cannot be cached; the request has only {}",
@@ -288,6 +289,9 @@ fn allocate(
     state.set_hash_len_once(request);
     if let Some(noted) = state.noted.as_mut().filter(|_| new.is_some()) {
         noted.note_slots(&view, args);
+        if args.num_external_computed_tokens > 0 {
+            state.loads.add(request.id);
+        }
     }
     if state.core.knows(request.id) && !state.names.contains_key(&request.request_id) {
         state.names.insert(request.request_id.clone(), request.id);
