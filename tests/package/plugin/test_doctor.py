@@ -12,6 +12,7 @@ from kvoxide.cli import main
 from kvoxide.vllm.doctor import diagnosis as doctor
 from kvoxide.vllm.doctor.diagnosis import Diagnosis
 from kvoxide.vllm.doctor.model_group import ModelGroup, ModelGroups
+from kvoxide.vllm.doctor.probe import NOTHING_FOUND
 from kvoxide.vllm.environment import settings
 
 from tests.testing.vllm_releases import NEWEST
@@ -206,6 +207,8 @@ def test_the_host_tier_is_told(
             {"connector": ["scheduler.py has changed"]},
             "vLLM's own, because kvoxide does not provide all parts",
         ),
+        ({}, NOTHING_FOUND, "not checked"),
+        ({}, {**NOTHING_FOUND, "vllm": NEWEST, "error": "TypeError: broken"}, "not checked"),
     ],
 )
 def test_the_policy_of_cpu_memory_is_shown(

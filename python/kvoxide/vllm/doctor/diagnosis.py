@@ -364,6 +364,8 @@ def _host_policy(found: Mapping[str, Any], host: HostMode, *, is_tiered: bool) -
     if "off" in modes or "shadow" in modes:
         used = f"vLLM's own, because a mode is {' and '.join(sorted({*modes} - {'auto'}))}"
         yield Check(name, False, used, f"unset {variable}", decides=False)
+    elif found["vllm"] is None or found["error"]:
+        yield Check(name, False, "not checked", remedy, decides=False)
     elif found["host"] or found["connector"] or found["manager"] != NATIVE_CLASS:
         used = "vLLM's own, because kvoxide does not provide all parts"
         yield Check(name, False, used, remedy, decides=False)
