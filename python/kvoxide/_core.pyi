@@ -1419,6 +1419,9 @@ class HostMemoryResult:
     stored_tail_chunks: int
     """Stored chunks of windows and states."""
     loads: int
+    all_loaded_tokens: int
+    """Tokens that loads brought, also when a preempted request loads again.
+    :attr:`SimulationResult.loaded_tokens` counts the first hit of each request only."""
     loaded_chunks: int
     loaded_chunks_in_pool: int
     """Loaded chunks whose blocks the pool had too."""

@@ -169,6 +169,11 @@ impl HostMemoryResult {
     }
 
     #[getter]
+    fn all_loaded_tokens(&self) -> u64 {
+        self.report.loaded_tokens
+    }
+
+    #[getter]
     fn loaded_chunks(&self) -> u64 {
         self.report.loaded
     }

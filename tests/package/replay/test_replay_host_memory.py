@@ -286,10 +286,10 @@ def test_memory_and_results_can_be_pickled() -> None:
     assert restored.host_memory.stored_chunks == result.host_memory.stored_chunks
 
 
-def written(tmp_path: Path) -> Path:
+def written(tmp_path: Path, *, outputs: int = 2) -> Path:
     path = tmp_path / "trace.jsonl"
     lines = [
-        {"prompt_token_ids": prompt, "output_length": 2, "timestamp": 9 * at}
+        {"prompt_token_ids": prompt, "output_length": outputs, "timestamp": 9 * at}
         for at, prompt in enumerate(chats(6))
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -323,6 +323,18 @@ def test_the_file_has_a_result_for_each_size(tmp_path: Path) -> None:
     assert one_pool["is_one_pool"]
     assert one_pool["hit_share"] <= record["results"][9]["hit_share"]
     assert "host_memory" not in record["results"][0]
+
+
+def test_loads_of_preempted_requests_count_in_bytes_and_in_tokens(tmp_path: Path) -> None:
+    record = replay_json(
+        tmp_path, written(tmp_path, outputs=30), "--groups", f"full:{BLOCK}", "--blocks", "40",
+        "--concurrency", "8", "--host-blocks", "400", "--arrivals", "trace",
+    )  # fmt: skip
+    result = record["results"][0]
+    memory = result["host_memory"]
+    assert result["preemptions"] > 0
+    assert memory["loaded_chunks"] * BLOCK == memory["all_loaded_tokens"] > memory["loaded_tokens"]
+    assert memory["pays_above_bandwidth"] == pytest.approx(memory["chunk_bytes"] / BLOCK / 27e-6)
 
 
 def test_without_memory_nothing_else_is_written(tmp_path: Path) -> None:

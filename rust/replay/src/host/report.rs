@@ -19,6 +19,8 @@ pub struct HostReport {
     pub loaded_twice: u64,
     /// The number of loads.
     pub loads: u64,
+    /// The number of tokens that loads brought, also the loads of preempted requests.
+    pub loaded_tokens: u64,
     /// The number of chunks that were evicted.
     pub evicted: u64,
     /// The number of chunks that were evicted before any load.
@@ -52,6 +54,7 @@ impl HostReport {
         self.loaded += other.loaded;
         self.loaded_twice += other.loaded_twice;
         self.loads += other.loads;
+        self.loaded_tokens += other.loaded_tokens;
         self.evicted += other.evicted;
         self.never_loaded += other.never_loaded;
         self.refused += other.refused;

@@ -52,9 +52,9 @@ def pays_above(outcome: Outcome) -> float | None:
     """Return the bandwidth in bytes per second at which a load takes as long as computing what it
     brings; None without loads or without times."""
     result, serving = outcome.result.host_memory, outcome.run.workload.serving
-    if result is None or serving is None or not outcome.result.loaded_tokens:
+    if result is None or serving is None or not result.all_loaded_tokens:
         return None
-    seconds = outcome.result.loaded_tokens * serving.step_time.prefill
+    seconds = result.all_loaded_tokens * serving.step_time.prefill
     loaded = result.loaded_chunks * result.chunk_bytes
     return loaded / seconds if seconds > 0 else None
 
@@ -106,6 +106,7 @@ _COUNTS: Final = (
     "never_loaded_chunks",
     "refused_offers",
     "skipped_chunks",
+    "all_loaded_tokens",
     "held_twice_share",
     "without_tail_tokens",
     "store_seconds",

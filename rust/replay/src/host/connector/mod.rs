@@ -221,6 +221,7 @@ impl HostConnector {
         self.tier.prepare_load(&mut state.host, keys.iter().copied())?;
         self.num_changes += 1;
         self.report.loads += 1;
+        self.report.loaded_tokens += num_tokens as u64;
         self.report.loaded_twice += twice as u64;
         self.tier.set_loading(keys.iter().map(|&(key, _)| key), true);
         let keys = keys.into_iter().map(|(key, _)| key).collect();
