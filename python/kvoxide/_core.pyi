@@ -1379,7 +1379,7 @@ class HostMemory:
 
     ``eviction_policy="adaptive"`` is not vLLM's. Blocks are stored when the pool is about to evict
     them, if one pool of both sizes would keep them; answers are stored too. It has no
-    ``store_threshold``.
+    ``store_threshold``, and ``offload_prompt_only`` has no effect on it.
 
     Raises :class:`ConfigError` for values out of range.
     """

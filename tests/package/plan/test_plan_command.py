@@ -191,6 +191,9 @@ def test_too_long_prompts_and_too_small_memory_are_named(trace: str) -> None:
     arguments += ["--instances", "1", "--policy", "vllm", "--host-memory", "100MiB"]
     output = kvoxide("plan", trace, *arguments, "--target", "hit_share>1%").output
     assert "prompts have 4,096 tokens (max_model_len) or more. A server refuses them" in output
+    arguments[3] = "5760"
+    output_of_one = kvoxide("plan", trace, *arguments, "--target", "hit_share>1%").output
+    assert "1 prompt has 5,760 tokens (max_model_len) or more" in output_of_one
     assert (
         "2 GiB on each GPU, CPU memory 100 MiB: the longest prompt has 360 full blocks, and CPU"
         " memory has room for 44"

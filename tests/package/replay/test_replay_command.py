@@ -72,6 +72,7 @@ def test_a_request_that_can_never_fit_is_rejected(tmp_path: Path) -> None:
     lines = tmp_path / "lines.jsonl"
     result = succeed("replay", trace, "--blocks", "32", "--per-request", lines)
     assert "rejected" in result.output
+    assert "Compare only lines with the same rejections" in result.output
     hits = {(r["policy"], r["index"]): r["hit_tokens"] for r in map(json.loads, lines.open())}
     assert hits == {
         ("vllm", 0): None,

@@ -308,11 +308,11 @@ def test_the_file_has_a_result_for_each_size(tmp_path: Path) -> None:
     assert names == [
         ("vllm", None),
         *[("vllm", f"{size} blocks {policy}") for size in (50, 300) for policy in ("lru", "arc")],
-        ("vllm", "50 blocks arc"),
-        ("vllm", "300 blocks arc"),
+        ("vllm", "50 blocks"),
+        ("vllm", "300 blocks"),
         ("clairvoyant", None),
-        ("clairvoyant", "50 blocks arc"),
-        ("clairvoyant", "300 blocks arc"),
+        ("clairvoyant", "50 blocks"),
+        ("clairvoyant", "300 blocks"),
         ("unlimited", None),
     ]
     lru = record["results"][3]
@@ -321,6 +321,8 @@ def test_the_file_has_a_result_for_each_size(tmp_path: Path) -> None:
     assert memory["loaded_tokens"] / lru["prompt_tokens"] == memory["loaded_share"]
     one_pool = record["results"][6]
     assert one_pool["is_one_pool"]
+    assert one_pool["blocks"] == 80 + 300
+    assert one_pool["host_memory"].keys() == {"name", "num_chunks", "chunk_bytes"}
     assert one_pool["hit_share"] <= record["results"][9]["hit_share"]
     assert "host_memory" not in record["results"][0]
 
@@ -335,6 +337,24 @@ def test_loads_of_preempted_requests_count_in_bytes_and_in_tokens(tmp_path: Path
     assert result["preemptions"] > 0
     assert memory["loaded_chunks"] * BLOCK == memory["all_loaded_tokens"] > memory["loaded_tokens"]
     assert memory["pays_above_bandwidth"] == pytest.approx(memory["chunk_bytes"] / BLOCK / 27e-6)
+
+
+def test_the_head_says_where_hits_of_windows_can_end(tmp_path: Path) -> None:
+    groups = f"full:{BLOCK},swa:{BLOCK}:6"
+    output = succeed(
+        "replay", written(tmp_path), *OPTIONS, "--groups", groups, "--host-blocks", "50"
+    ).output
+    assert f"multiples of {BLOCK} tokens, or of all but the last token with CPU memory" in output
+
+
+def test_settings_without_effect_on_adaptive_are_null(tmp_path: Path) -> None:
+    record = replay_json(
+        tmp_path, written(tmp_path), *OPTIONS, "--host-blocks", "50", "--eviction-policy", "lru",
+        "--eviction-policy", "adaptive",
+    )  # fmt: skip
+    lru, adaptive = (result["host_memory"] for result in record["results"][:2])
+    assert (lru["store_threshold"], lru["offload_prompt_only"]) == (0, True)
+    assert (adaptive["store_threshold"], adaptive["offload_prompt_only"]) == (None, None)
 
 
 def test_without_memory_nothing_else_is_written(tmp_path: Path) -> None:
@@ -356,7 +376,8 @@ def test_the_tables_say_what_the_memory_brings(tmp_path: Path) -> None:
         "--per-request", lines, "--eviction-policy", "lru", "--eviction-policy", "adaptive",
     ).output  # fmt: skip
     assert "CPU memory" in output
-    assert "vllm, one pool with 300 blocks" in output
+    assert "vllm, one pool including 300 blocks" in output
+    assert f"hits in multiples of {BLOCK} tokens; pool" in output
     assert "vllm + 50 blocks lru: CPU memory has 50 blocks, fewer than the pool" in output
     assert "vllm + 50 blocks adaptive: CPU memory has 50 blocks" not in output
     assert "a load takes less time than computing the same tokens above" in output

@@ -76,6 +76,34 @@ def test_both_memories_are_on_the_page(tmp_path: Path, trace: str) -> None:
         assert text in texts
 
 
+def test_the_best_pool_is_one_that_a_server_can_have(tmp_path: Path, trace: str) -> None:
+    sizes = ("--blocks", "150", "--host-blocks", "100,600", "--arrivals", "trace", "--bound")
+    page, record = replay_page(tmp_path, trace, *sizes)
+    best = max(r["hit_share"] for r in record["results"] if r.get("is_one_pool") is False)
+    (bound,) = (
+        r["hit_share"]
+        for r in record["results"]
+        if (r["policy"], r["blocks"]) == ("clairvoyant", 150 + 600)
+    )
+    tiles = dict(zip(page.texts["span"], page.texts["strong"], strict=True))
+    assert tiles["Highest hit share"] == f"{best:.2%}"
+    assert tiles["Clairvoyant"] == f"{bound:.2%}"
+    notes = page.texts["small"]
+    assert notes[0] == "vllm + 600 blocks lru, 150 blocks"
+    assert "upper bound for a pool of 750 blocks" in notes
+    assert not [note for note in notes if "one pool" in note]
+
+
+def test_a_pool_that_rejects_most_requests_is_not_the_best(tmp_path: Path) -> None:
+    short = [line(prompt(0, 64), 1)] * 10
+    long = [line(prompt(number, 1000), 1) for number in range(1, 10)]
+    trace = write_trace(tmp_path / "t.jsonl", *short, *long)
+    page, record = replay_page(tmp_path, trace, "--blocks", "20,150")
+    small, large = (result["hit_share"] for result in record["results"][:2])
+    assert small > large > 0
+    assert page.texts["strong"][0] == f"{large:.2%}"
+
+
 def test_tables_are_those_of_the_terminal(tmp_path: Path, trace: str) -> None:
     page, record = replay_page(tmp_path, trace, "--blocks", "150", *POLICIES)
     rows = page.table("evictions")

@@ -95,12 +95,14 @@ class Report:
     @property
     def _title(self) -> str:
         trace, workload = self.trace_file.trace, self.search.workload
+        hosts = (candidate.host for candidate in self.search.candidates)
+        hits = hits_text(self.served.plan.hit_tokens or None, self.served.groups, hosts)
         return (
             f"{self.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
             f" tokens, {trace.num_output_tokens:,} output tokens; format {trace.format}\n"
             f"{self.served.title}\n"
-            f"{hits_text(self.served.plan.hit_tokens or None)}; concurrency"
-            f" {workload.concurrency:,}; {workload.max_batched_tokens:,} tokens per step; targets"
+            f"{hits}; concurrency {workload.concurrency:,};"
+            f" {workload.max_batched_tokens:,} tokens per step; targets"
             f" {', '.join(target.text for target in self.search.targets)}"
         )
 
@@ -129,8 +131,9 @@ class Report:
         result = self.found.verdicts[0].result
         num_refused = int((result.per_request[:, 0] >= longest).sum())
         if num_refused:
+            prompts = "prompt has" if num_refused == 1 else "prompts have"
             yield (
-                f"{num_refused:,} prompts have {longest:,} tokens (max_model_len) or more. A server"
+                f"{num_refused:,} {prompts} {longest:,} tokens (max_model_len) or more. A server"
                 " refuses them; here they were played"
             )
 

@@ -1,6 +1,6 @@
 """Describe the CPU memory of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kvoxide._core import HostMemory
@@ -19,6 +19,10 @@ class Host:
     def num_bytes(self) -> int:
         """The bytes that all chunks take."""
         return self.memory.num_chunks * self.memory.chunk_bytes
+
+    def without_policy(self) -> "Host":
+        """Return the same memory, named after its size alone."""
+        return replace(self, name=self.name.rpartition(" ")[0])
 
 
 def memory_text(num_bytes: int) -> str:

@@ -34,7 +34,8 @@ def facts(comparison: Comparison) -> dict[str, Sequence[str]]:
     if settings.served is not None:
         found["Model"] = settings.served.title.splitlines()
 
-    found["Groups"] = [settings.groups.text, hits_text(settings.hit_tokens)]
+    hits = hits_text(settings.hit_tokens, settings.groups, settings.hosts)
+    found["Groups"] = [settings.groups.text, hits]
     if settings.left_out:
         found["Left out"] = settings.left_out
     found["Pool"] = [", ".join(f"{size:,}" for size in settings.pool_sizes) + " blocks"]
@@ -62,15 +63,15 @@ def missing(num_runs: int, failure: Incomplete | None) -> dict[str, Sequence[str
 
 def tiles(comparison: Comparison) -> Iterator[Tile]:
     """The highest hit share, what it is compared with, and the shortest wait where a clock runs."""
-    pools = [outcome for outcome in comparison.outcomes if outcome.has_pool]
+    pools = list(_real_pools(comparison))
     best = max(pools, key=lambda outcome: outcome.hit_share, default=None)
     if best is not None:
         yield Tile("Highest hit share", f"{best.hit_share:.2%}", _where(best))
     for outcome in comparison.outcomes:
-        if best is not None and outcome.is_bound and outcome.run.blocks == best.run.blocks:
-            yield Tile(
-                CLAIRVOYANT.capitalize(), f"{outcome.hit_share:.2%}", "upper bound for that pool"
-            )
+        total = None if best is None else best.run.blocks_of_both
+        if total is not None and outcome.is_bound and outcome.run.pool_blocks == total:
+            note = f"upper bound for a pool of {total:,} blocks"
+            yield Tile(CLAIRVOYANT.capitalize(), f"{outcome.hit_share:.2%}", note)
         if outcome.is_unlimited:
             yield Tile(
                 UNLIMITED.capitalize(), f"{outcome.hit_share:.2%}", "a pool that never evicts"
@@ -83,6 +84,13 @@ def tiles(comparison: Comparison) -> Iterator[Tile]:
     if waits:
         seconds, fastest = min(waits, key=lambda wait: wait[0])
         yield Tile("First token, p90", f"{seconds:,.3f} s", f"shortest: {_where(fastest)}")
+
+
+def _real_pools(comparison: Comparison) -> Iterator[Outcome]:
+    """Yield the runs that a server could do and that reject the fewest requests."""
+    pools = [o for o in comparison.outcomes if o.has_pool and not o.run.is_joined]
+    fewest = min((o.result.rejected_requests for o in pools), default=0)
+    return (o for o in pools if o.result.rejected_requests == fewest)
 
 
 def _where(outcome: Outcome) -> str:

@@ -1,9 +1,10 @@
 """Describe a comparison as text and as a JSON value."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from kvoxide._core import __version__
-from kvoxide.lab.replay.input import TraceFile
+from kvoxide.lab.replay.input import Groups, Host, TraceFile
 from kvoxide.lab.replay.results.curves import HitShares, over_pool_size
 from kvoxide.lab.replay.results.outcome_records import (
     RETENTION_COLUMNS,
@@ -38,7 +39,8 @@ def comparison_title(comparison: Comparison) -> str:
         f"{comparison.trace_file.name}: {len(trace):,} requests, {trace.num_prompt_tokens:,} prompt"
         f" tokens, {trace.num_output_tokens:,} output tokens;"
         f" format {trace.format}\n"
-        f"{served}groups {settings.groups.text}; {hits_text(settings.hit_tokens)}; pool of"
+        f"{served}groups {settings.groups.text};"
+        f" {hits_text(settings.hit_tokens, settings.groups, settings.hosts)}; pool of"
         f" {sizes} blocks; concurrency {settings.concurrency:,};"
         f" {settings.max_batched_tokens:,} tokens per step{arrivals}{_hosts_text(settings)}"
     )
@@ -74,9 +76,15 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def hits_text(tokens: int | None) -> str:
-    """Return a text on possible hits, whose lengths are multiples of ``tokens``."""
-    return "prefix caching off" if tokens is None else f"hits in multiples of {tokens:,} tokens"
+def hits_text(tokens: int | None, groups: Groups, hosts: Iterable[Host | None]) -> str:
+    """Return a text on possible hits, whose lengths are multiples of ``tokens``. A load of several
+    groups from CPU memory can also end before the last token of its prompt."""
+    if tokens is None:
+        return "prefix caching off"
+    multiples = f"hits in multiples of {tokens:,} tokens"
+    if any(hosts) and len(groups.specs) > 1:
+        return f"{multiples}, or of all but the last token with CPU memory"
+    return multiples
 
 
 def _settings_record(settings: Settings) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def pays_above(outcome: Outcome) -> float | None:
 
 
 def host_settings_record(host: Host) -> dict[str, Any]:
-    """Return CPU memory and its settings as a JSON value."""
+    """Return CPU memory and its settings as a JSON value; None for a setting without effect."""
     memory = host.memory
     names = (
         "num_chunks",
@@ -73,7 +73,10 @@ def host_settings_record(host: Host) -> dict[str, Any]:
         "store_bandwidth",
         "store_latency",
     )
-    return {"name": host.name, **{name: getattr(memory, name) for name in names}}
+    record = {"name": host.name, **{name: getattr(memory, name) for name in names}}
+    if memory.eviction_policy == "adaptive":
+        record |= dict.fromkeys(("store_threshold", "offload_prompt_only"))
+    return record
 
 
 def host_record(outcome: Outcome) -> dict[str, Any]:
@@ -82,8 +85,11 @@ def host_record(outcome: Outcome) -> dict[str, Any]:
     if run.host is None:
         return {}
     memory, settings = run.host.memory, host_settings_record(run.host)
-    if run.is_joined or result is None or outcome.is_bound:
-        return {"host_memory": settings, "is_one_pool": run.is_joined}
+    if run.is_joined:
+        size = {name: settings[name] for name in ("name", "num_chunks", "chunk_bytes")}
+        return {"host_memory": size, "is_one_pool": True}
+    if result is None or outcome.is_bound:
+        return {"host_memory": settings, "is_one_pool": False}
     counts = {
         "loaded_tokens": outcome.result.loaded_tokens,
         "loaded_share": outcome.loaded_share,
@@ -100,13 +106,13 @@ _COUNTS: Final = (
     "stored_chunks",
     "stored_tail_chunks",
     "loads",
+    "all_loaded_tokens",
     "loaded_chunks",
     "loaded_chunks_in_pool",
     "evicted_chunks",
     "never_loaded_chunks",
     "refused_offers",
     "skipped_chunks",
-    "all_loaded_tokens",
     "held_twice_share",
     "without_tail_tokens",
     "store_seconds",

@@ -45,7 +45,7 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
     pool = _pool_record(outcome)
     return {
         "policy": outcome.run.policy.name,
-        "blocks": outcome.run.blocks,
+        "blocks": outcome.run.pool_blocks,
         "schedule_of": outcome.schedule_of,
         "requests": result.requests,
         "rejected_requests": result.rejected_requests,
@@ -95,7 +95,7 @@ def request_lines(outcomes: Sequence[Outcome]) -> Iterator[bytes]:
             lost = None if outcome.is_bound or hit_tokens < 0 else losses[index]
             record = {
                 "policy": outcome.run.policy.name,
-                "blocks": outcome.run.blocks,
+                "blocks": outcome.run.pool_blocks,
                 "index": index,
                 "prompt_tokens": prompt_tokens,
                 "output_tokens": output_tokens,

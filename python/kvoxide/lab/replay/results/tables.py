@@ -15,7 +15,7 @@ def _count(number: int) -> str:
 
 
 def _pool(outcome: Outcome) -> str:
-    return UNLIMITED if outcome.run.blocks is None else _count(outcome.run.blocks)
+    return UNLIMITED if (blocks := outcome.run.pool_blocks) is None else _count(blocks)
 
 
 def _peak(outcome: Outcome) -> str:
@@ -90,7 +90,10 @@ def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
     if not any(o.result.rejected_requests for o in outcomes):
         columns = [column for column in columns if column.header != "rejected"]
     else:
-        title += "\nrejected requests are too large for the pool; no other figure counts them"
+        title += (
+            "\nrejected requests are too large for the pool; no other figure counts them."
+            " Compare only lines with the same rejections"
+        )
     return Table(title, keys, columns)
 
 

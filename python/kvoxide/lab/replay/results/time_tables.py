@@ -42,7 +42,8 @@ def timed_outcomes(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, Servi
 def _keys(outcomes: Sequence[Outcome]) -> list[Column]:
     keys = [Column("policy", [o.name for o in outcomes], is_name=True)]
     if len({o.run.blocks for o in outcomes}) > 2:
-        pools = ["-" if o.run.blocks is None else f"{o.run.blocks:,}" for o in outcomes]
+        sizes = [o.run.pool_blocks for o in outcomes]
+        pools = ["-" if size is None else f"{size:,}" for size in sizes]
         keys.append(Column("pool\nblocks", pools))
     return keys
 

@@ -33,13 +33,18 @@ class Run:
         if self.host is None:
             return self.policy.name
         if self.is_joined:
-            return f"{self.policy.name}, one pool with {self.host.name.rpartition(' ')[0]}"
+            return f"{self.policy.name}, one pool including {self.host.name}"
         return f"{self.policy.name} + {self.host.name}"
 
     @property
     def pool_blocks(self) -> int | None:
         """The blocks of the simulated pool."""
-        if self.blocks is None or self.host is None or not self.is_joined:
+        return self.blocks_of_both if self.is_joined else self.blocks
+
+    @property
+    def blocks_of_both(self) -> int | None:
+        """The blocks of pool and CPU memory; None for a pool that never evicts."""
+        if self.blocks is None or self.host is None:
             return self.blocks
         return self.blocks + self.host.memory.num_chunks
 

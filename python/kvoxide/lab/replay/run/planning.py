@@ -26,7 +26,8 @@ def plan_runs(
     for policy in policies:
         for host in hosts:
             runs += [Run(workload, policy, blocks, host) for blocks in pool_sizes]
-        by_size = {host.memory.num_chunks: host for host in hosts if host is not None}
+        found = (host for host in hosts if host is not None)
+        by_size = {host.memory.num_chunks: host.without_policy() for host in found}
         for host in by_size.values():
             runs += [Run(workload, policy, blocks, host, is_joined=True) for blocks in pool_sizes]
     # In a pool that never evicts, the most is hit if every tail is kept.

@@ -203,7 +203,7 @@ _OPTIONS: Final = (
         "--offload-prompt-only/--no-offload-prompt-only",
         default=True,
         show_default=True,
-        help="Store only blocks of prompts in CPU memory.",
+        help="Store only blocks of prompts in CPU memory. It has no effect on adaptive.",
     ),
     click.option(
         "--host-link",
