@@ -153,7 +153,7 @@ def plan(
     )
     hosts = host.hosts(served, read_deployment(source.trace), served.groups)
     if any(hosts) and not prefix_caching:
-        raise click.UsageError("--host-memory needs prefix caching, which is disabled")
+        raise click.UsageError("CPU memory needs prefix caching, which is disabled")
     nothing = scheduled(SharedTrace.of(Trace()))
     runs = (Run(nothing, policy, blocks) for policy in policies for _, blocks in pools)
     policies, _ = playable_policies(runs)

@@ -94,7 +94,7 @@ impl HostMemory {
         }
         if self.num_chunks > kvoxide_core::host::MAX_CHUNKS {
             return Err(Error::Config(format!(
-                "the CPU memory has {} chunks; the limit is {}",
+                "the CPU memory has {} chunks; the limit is {}, so use less of it",
                 self.num_chunks,
                 kvoxide_core::host::MAX_CHUNKS
             )));

@@ -150,7 +150,7 @@ def replay(
     limits = given.limits(served, recorded)
     hosts = host.hosts(served, recorded, limits.groups)
     if any(hosts) and not prefix_caching:
-        raise click.UsageError("--host-memory needs prefix caching, which is disabled")
+        raise click.UsageError("CPU memory needs prefix caching, which is disabled")
     wanted = Settings(
         limits.groups,
         limits.pool_sizes,
