@@ -183,7 +183,7 @@ impl Follower for JointPool {
     }
 
     fn order(&self) -> Box<dyn Iterator<Item = LeavingBlock> + '_> {
-        Box::new(self.manager.pool().leaving(usize::MAX))
+        Box::new(self.manager.pool().leaving(0..usize::MAX))
     }
 
     fn pass_over(&mut self, blocks: &[BlockId]) {

@@ -112,6 +112,11 @@ impl HostTier {
         self.policy.note_waited(num_stores, self.chunks.capacity());
     }
 
+    /// Returns whether a step waits for stores: whether enough chunks were loaded for those stored.
+    pub fn stores_pay(&mut self) -> bool {
+        self.policy.stores_pay(self.chunks.capacity())
+    }
+
     /// Notes that blocks would have been hit which neither memory has any more.
     pub fn note_lost(&mut self, num_blocks: usize) {
         self.policy.note_lost(num_blocks);

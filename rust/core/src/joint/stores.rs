@@ -47,7 +47,10 @@ impl StepStores {
         let pool = manager.pool();
         let about = (step.has_tokens, step.has_ended);
         let num_blocks = horizon.after_step(pool.num_blocks(), pool.num_allocated(), about);
-        let leaving = manager.take_leaving(num_blocks.unwrap_or(0));
+        let stores_pay = tier.stores_pay();
+        // The next step would wait for the stores of the blocks that it takes.
+        let first = if stores_pay { 0 } else { horizon.num_taken() };
+        let leaving = manager.take_leaving(first..num_blocks.unwrap_or(0));
         let pool = manager.pool();
         let are_any = !(taken.is_empty() && leaving.is_empty());
         let Some(joint) = manager.follower().filter(|_| are_any) else {
@@ -57,7 +60,8 @@ impl StepStores {
         let mut is_kept = |block: &LeavingBlock| search.is_whole(block) && keeps(&block.key);
         let mut is_worth_a_wait =
             |block: &LeavingBlock| is_kept(block) && joint.is_worth_a_wait(&block.key);
-        let taken = taken.into_iter().filter(|it| step.stores_taken && is_worth_a_wait(it));
+        let taken =
+            taken.into_iter().filter(|it| step.stores_taken && stores_pay && is_worth_a_wait(it));
         let taken = tier.store_leaving(pool, taken, joint.order());
         let leaving = leaving.into_iter().filter(is_kept);
         let leaving = tier.store_leaving(pool, leaving, joint.order());
@@ -83,8 +87,9 @@ mod tests {
     use super::*;
     use crate::block::{BlockHash, CacheKey};
     use crate::group::GroupSpec;
-    use crate::joint::JointPool;
+    use crate::host::{HostPolicy, HostRequest, HostTierConfig};
     use crate::joint::testing::{BLOCK, hashes, key};
+    use crate::joint::{JointPool, search_of};
     use crate::manager::{AllocateArgs, ManagerConfig};
     use crate::request::RequestView;
 
@@ -134,17 +139,17 @@ mod tests {
         serve(&mut manager, 2, &second);
         let wanted: Vec<_> =
             [&first, &second].map(|it| it.iter().rev().map(key)).into_iter().flatten().collect();
-        assert_eq!(keys_of(&manager.take_leaving(5)), wanted[..3]);
-        assert_eq!(keys_of(&manager.take_leaving(8)), wanted[3..]);
-        assert!(manager.take_leaving(8).is_empty());
+        assert_eq!(keys_of(&manager.take_leaving(0..5)), wanted[..3]);
+        assert_eq!(keys_of(&manager.take_leaving(0..8)), wanted[3..]);
+        assert!(manager.take_leaving(0..8).is_empty());
         let longer = hashes(0, 4);
         assert_eq!(serve(&mut manager, 3, &longer), 3 * BLOCK);
         assert_eq!(
-            keys_of(&manager.take_leaving(8)),
+            keys_of(&manager.take_leaving(0..8)),
             longer.iter().rev().map(key).collect::<Vec<_>>()
         );
         manager.forget_leaving();
-        assert_eq!(manager.take_leaving(8).len(), 7);
+        assert_eq!(manager.take_leaving(0..8).len(), 7);
     }
 
     #[test]
@@ -153,7 +158,7 @@ mod tests {
         serve(&mut manager, 1, &first);
         serve(&mut manager, 2, &second);
         manager.take_evicted();
-        assert_eq!(manager.take_leaving(2).len(), 2);
+        assert_eq!(manager.take_leaving(0..2).len(), 2);
         serve(&mut manager, 3, &hashes(200, 4));
         let wanted = [&first[0], &second[2]].map(key);
         assert_eq!(keys_of(&manager.take_evicted()), wanted);
@@ -175,5 +180,40 @@ mod tests {
         assert_eq!(order(&manager), left);
         assert_eq!(serve(&mut manager, 3, &hashes(0, 4)), 3 * BLOCK);
         assert_eq!(order(&manager).len(), 7);
+    }
+
+    /// Plays steps of one prompt each. Returns how many steps waited for stores: of blocks that they
+    /// took, before they ran or begun by the step before.
+    fn num_steps_that_wait(with_loads: bool) -> usize {
+        let mut manager = manager(9, 40);
+        let mut tier =
+            HostTier::new(&HostTierConfig::new(40, HostPolicy::Adaptive)).expect("a tier");
+        let (mut horizon, search) = (Horizon::default(), search_of(&manager));
+        let step = StoredStep { has_tokens: true, has_ended: true, stores_taken: true };
+        let (mut before, mut num_waits) = (Vec::new(), 0);
+        for id in 1..100 {
+            serve(&mut manager, id, &hashes(1000 * id, 4));
+            let is_taken = |key: &CacheKey| manager.pool().find(key).is_none();
+            let waits_for_leaving = before.iter().any(is_taken);
+            let StepStores { taken, leaving, .. } =
+                StepStores::decide(&mut manager, &mut tier, &mut horizon, &search, step);
+            if id >= 50 {
+                num_waits += usize::from(waits_for_leaving || !taken.stored.is_empty());
+            }
+            before = keys_of(&leaving.stored);
+            let stored = keys_of(&[taken.stored, leaving.stored].concat());
+            tier.complete_store(stored.iter().copied(), true);
+            if with_loads {
+                let loaded = stored.iter().map(|&key| (key, None));
+                tier.prepare_load(&mut HostRequest::default(), loaded).expect("hits");
+                tier.complete_load(stored.into_iter()).expect("a load");
+            }
+        }
+        num_waits
+    }
+
+    #[test]
+    fn a_step_waits_for_stores_only_while_chunks_are_loaded() {
+        assert_eq!([true, false].map(num_steps_that_wait), [50, 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! A simulated pool that sees the requests of a manager.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Manager;
@@ -87,11 +88,11 @@ impl Manager {
         self.pool.take_evicted()
     }
 
-    /// Returns the cached ones of the next `n` blocks that the pool allocates, in that order, without
-    /// those that an earlier call returned and that no request has used since; none without a
-    /// follower.
-    pub fn take_leaving(&mut self, n: usize) -> Vec<LeavingBlock> {
-        self.pool.take_leaving(n)
+    /// Returns the cached ones of the blocks at `places` of the order in which the pool allocates them
+    /// next, without those that an earlier call returned and that no request has used since; none
+    /// without a follower.
+    pub fn take_leaving(&mut self, places: Range<usize>) -> Vec<LeavingBlock> {
+        self.pool.take_leaving(places)
     }
 
     /// Lets [`Self::take_leaving`] return all blocks again.

@@ -1,5 +1,7 @@
 //! The cached blocks that are evicted next, and the keys that were evicted.
 
+use std::ops::Range;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
@@ -54,24 +56,25 @@ impl LeavingBlock {
 }
 
 impl BlockPool {
-    /// Returns the cached ones of the `n` free blocks that are allocated next, in that order. It is
-    /// the order without second chances of tails. Left out are blocks whose key another block serves,
+    /// Returns the cached ones of the free blocks at `places` of the order in which they are allocated
+    /// next. It is the order without second chances of tails. Left out are blocks whose key another block serves,
     /// and, if the pool takes notes, blocks that were returned before and have been free since.
-    pub fn leaving(&self, n: usize) -> impl Iterator<Item = LeavingBlock> + '_ {
+    pub fn leaving(&self, places: Range<usize>) -> impl Iterator<Item = LeavingBlock> + '_ {
         let notes = self.leaving_notes.as_deref();
         let is_new = move |&block: &BlockId| notes.is_none_or(|notes| !notes.returned.has(block));
-        let next = self.eviction.order(&self.blocks).take(n).filter(is_new);
+        let next = self.eviction.order(&self.blocks).take(places.end).skip(places.start);
+        let next = next.filter(is_new);
         let serves = next.filter(|&block| !self.blocks.is_duplicate(block));
         serves.filter_map(|block| LeavingBlock::of(&self.blocks, block))
     }
 
     /// Does the same, and counts the blocks as returned. Returns none unless the pool takes notes.
-    pub(crate) fn take_leaving(&mut self, n: usize) -> Vec<LeavingBlock> {
+    pub(crate) fn take_leaving(&mut self, places: Range<usize>) -> Vec<LeavingBlock> {
         if self.leaving_notes.is_none() {
             return Vec::new();
         }
-        let mut leaving = Vec::with_capacity(n.min(self.num_blocks()));
-        self.leaving(n).for_each(|block| leaving.push(block));
+        let mut leaving = Vec::with_capacity(places.len().min(self.num_blocks()));
+        self.leaving(places).for_each(|block| leaving.push(block));
         self.set_returned(leaving.iter().map(|it| it.block));
         leaving
     }

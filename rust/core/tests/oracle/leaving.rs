@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 const NUM_KEYS: u64 = 40;
 const NUM_BLOCKS: usize = 24;
+const NUM_GROUPS: usize = 2;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -79,7 +80,8 @@ fn order() -> impl Strategy<Value = Vec<u64>> {
 }
 
 fn keys(first: u64, len: u64) -> impl Iterator<Item = CacheKey> + Clone {
-    let key = |n: u64| CacheKey { hash: BlockHash([n.wrapping_mul(7919), n, 0, 0]), group: 0 };
+    let hash = |n: u64| BlockHash([n.wrapping_mul(7919), n, 0, 0]);
+    let key = move |n: u64| CacheKey { hash: hash(n), group: u16::from(n.is_multiple_of(3)) };
     (first..(first + len).min(NUM_KEYS)).map(key)
 }
 
@@ -93,6 +95,9 @@ struct Model {
     others: Vec<CacheKey>,
     /// How many copies are kept.
     num_kept: usize,
+    /// The chunks of each group that were stored and loaded since the last comparison.
+    transfers: [(usize, usize); NUM_GROUPS],
+    is_waste: bool,
 }
 
 impl Model {
@@ -100,6 +105,16 @@ impl Model {
         self.references.remove(&key);
         self.copies.retain(|other| *other != key);
         self.others.retain(|other| *other != key);
+    }
+
+    fn stores_pay(&mut self) -> bool {
+        let num_stored: usize = self.transfers.iter().map(|(num_stored, _)| num_stored).sum();
+        if num_stored > 0 && num_stored >= self.capacity {
+            let pays = |&(num_stored, num_loaded)| num_stored > 0 && num_loaded * 12 >= num_stored;
+            self.is_waste = !self.transfers.iter().any(pays);
+            self.transfers = Default::default();
+        }
+        !self.is_waste
     }
 
     fn set_copy(&mut self, key: CacheKey, is_copy: bool) {
@@ -164,6 +179,7 @@ impl Model {
         absent.truncate(self.capacity - self.references.len());
         for &key in &absent {
             self.references.insert(key, -1);
+            self.transfers[usize::from(key.group)].0 += 1;
             self.others.push(key);
         }
         (absent, evicted, taken)
@@ -182,7 +198,7 @@ struct World {
 impl World {
     fn new(capacity: usize) -> Self {
         let config = HostTierConfig::new(capacity, HostPolicy::Adaptive);
-        let pool = BlockPool::new(NUM_BLOCKS, 1, RecycleOrder::default(), false, None);
+        let pool = BlockPool::new(NUM_BLOCKS, NUM_GROUPS, RecycleOrder::default(), false, None);
         Self {
             pool: pool.expect("a pool"),
             tier: HostTier::new(&config).expect("a tier"),
@@ -216,6 +232,7 @@ impl World {
                 self.tier.complete_load(keys.iter().copied()).expect("a load");
                 for key in keys {
                     *self.model.references.get_mut(&key).expect("a loaded key") -= 1;
+                    self.model.transfers[usize::from(key.group)].1 += 1;
                     self.model.set_copy(key, true);
                 }
             }
@@ -239,13 +256,15 @@ impl World {
             }
             Step::Reset => {
                 self.tier.reset();
-                self.model = Model { capacity: self.model.capacity, ..Model::default() };
+                let Model { capacity, is_waste, .. } = self.model;
+                self.model = Model { capacity, is_waste, ..Model::default() };
                 self.stores.clear();
                 self.loads.clear();
             }
             Step::CompleteStore { .. } | Step::CompleteLoad { .. } => {}
         }
         self.compare();
+        assert_eq!(self.tier.stores_pay(), self.model.stores_pay());
     }
 
     fn compute(&mut self, first: u64, len: u64) {
@@ -264,7 +283,7 @@ impl World {
             next.filter_map(|block| Some((block, self.pool.blocks().key(block)?))).collect();
         let serves = |&(block, key): &(_, CacheKey)| self.pool.find(&key) == Some(block);
         let wanted: Vec<_> = next.into_iter().filter(serves).collect();
-        let leaving: Vec<LeavingBlock> = self.pool.leaving(num_blocks).collect();
+        let leaving: Vec<LeavingBlock> = self.pool.leaving(0..num_blocks).collect();
         let found: Vec<_> = leaving.iter().map(|block| (block.block, block.key)).collect();
         assert_eq!(found, wanted);
         let place = |(at, &key)| LeavingBlock { block: at as u32, key, num_tokens: 0 };

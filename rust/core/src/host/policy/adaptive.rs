@@ -4,13 +4,31 @@
 //! goes first.
 
 use super::reservation::reserved_list;
-use crate::block::CacheKey;
+use crate::block::{CacheKey, GroupId};
 use crate::host::chunks::{ChunkId, Chunks};
 use crate::host::links::{Links, NONE, Order};
 
 /// How many copies fewer are kept for each block that was lost. To compute a block takes about as long
 /// as so many stores.
 const COPIES_PER_LOST: usize = 16;
+
+/// A step waits for stores only while one of the groups has at least one load for so many stores. All
+/// requests of a step wait, and a load helps one of them. Groups of windows or states have few loads,
+/// because a prompt needs only its last ones. With 8, generated traffic lost more hits.
+const STORES_PER_LOAD: usize = 12;
+
+/// The chunks of a group that were stored and loaded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transfers {
+    num_stored: usize,
+    num_loaded: usize,
+}
+
+impl Transfers {
+    fn pay(self) -> bool {
+        self.num_stored > 0 && self.num_loaded.saturating_mul(STORES_PER_LOAD) >= self.num_stored
+    }
+}
 
 /// The chunks with a key, in the order of eviction.
 #[derive(Debug, Default)]
@@ -24,6 +42,10 @@ pub(crate) struct Adaptive {
     /// How many copies are kept. A block without a copy is stored before a load takes it from the pool,
     /// and the load waits. A block that was lost for copies has to be computed.
     num_kept: usize,
+    /// The transfers of each group since stores were last compared with loads.
+    transfers: Vec<Transfers>,
+    /// Whether too few chunks had been loaded then.
+    is_waste: bool,
 }
 
 impl Adaptive {
@@ -32,11 +54,21 @@ impl Adaptive {
         Self { links, is_copy, ..Self::default() }
     }
 
-    pub(super) fn on_insert(&mut self, chunk: ChunkId) {
+    pub(super) fn on_insert(&mut self, chunks: &Chunks, chunk: ChunkId) {
+        self.transfers_of(chunks.group(chunk)).num_stored += 1;
         if chunk as usize >= self.is_copy.len() {
             self.is_copy.resize(chunk as usize + 1, false);
         }
         self.list(chunk, false);
+    }
+
+    #[inline]
+    fn transfers_of(&mut self, group: GroupId) -> &mut Transfers {
+        let group = usize::from(group);
+        if group >= self.transfers.len() {
+            self.transfers.resize(group + 1, Transfers::default());
+        }
+        &mut self.transfers[group]
     }
 
     fn list(&mut self, chunk: ChunkId, is_copy: bool) {
@@ -52,8 +84,12 @@ impl Adaptive {
     /// Loads of chunks ended, so the pool has their blocks.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_released(&mut self, released: &[ChunkId]) {
+    pub(super) fn on_released(&mut self, chunks: &Chunks, released: &[ChunkId]) {
         released.iter().for_each(|&chunk| self.set_copy(chunk, true));
+        let is_of_one_group = |a: &ChunkId, b: &ChunkId| chunks.group(*a) == chunks.group(*b);
+        for run in released.chunk_by(is_of_one_group) {
+            self.transfers_of(chunks.group(run[0])).num_loaded += run.len();
+        }
     }
 
     /// Notes whether the pool has the block of a chunk, and will keep it.
@@ -94,6 +130,17 @@ impl Adaptive {
         self.num_kept = self.num_kept.saturating_sub(COPIES_PER_LOST.saturating_mul(num_blocks));
     }
 
+    /// Returns whether a step waits for stores. Stores are compared with loads each time as many chunks
+    /// were stored as the tier has. A step waits before the first comparison.
+    pub(super) fn stores_pay(&mut self, capacity: usize) -> bool {
+        let num_stored: usize = self.transfers.iter().map(|it| it.num_stored).sum();
+        if num_stored > 0 && num_stored >= capacity {
+            self.is_waste = !self.transfers.iter().any(|it| it.pay());
+            self.transfers.clear();
+        }
+        !self.is_waste
+    }
+
     /// Evicts up to `n` chunks that are not offered: all copies, then the others.
     pub(super) fn evict(&mut self, chunks: &mut Chunks, n: usize) -> Vec<CacheKey> {
         let kept = std::mem::take(&mut self.num_kept);
@@ -119,7 +166,7 @@ impl Adaptive {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.is_copy.capacity());
+        *self = Self { is_waste: self.is_waste, ..Self::new(self.is_copy.capacity()) };
     }
 
     /// Returns the keys of copies and of the others, each with the last used one last.

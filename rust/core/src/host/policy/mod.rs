@@ -107,7 +107,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.on_insert(chunks, request, chunk, position),
             Self::Arc(arc) => arc.on_insert(&chunks.key(chunk), chunk),
-            Self::Adaptive(adaptive) => adaptive.on_insert(chunk),
+            Self::Adaptive(adaptive) => adaptive.on_insert(chunks, chunk),
         }
     }
 
@@ -131,7 +131,7 @@ impl PolicyState {
         match self {
             Self::Lru(lru) => lru.on_released(chunks, released),
             Self::Arc(_) => {}
-            Self::Adaptive(adaptive) => adaptive.on_released(released),
+            Self::Adaptive(adaptive) => adaptive.on_released(chunks, released),
         }
     }
 
@@ -139,6 +139,14 @@ impl PolicyState {
     pub(super) fn note_waited(&mut self, num_stores: usize, most: usize) {
         if let Self::Adaptive(adaptive) = self {
             adaptive.note_waited(num_stores, most);
+        }
+    }
+
+    /// Returns whether a step waits for stores, under `adaptive`.
+    pub(super) fn stores_pay(&mut self, capacity: usize) -> bool {
+        match self {
+            Self::Adaptive(adaptive) => adaptive.stores_pay(capacity),
+            _ => true,
         }
     }
 

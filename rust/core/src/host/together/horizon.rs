@@ -37,6 +37,11 @@ impl Horizon {
         self.asked
     }
 
+    /// Returns the number of blocks that the last step with tokens took.
+    pub fn num_taken(&self) -> usize {
+        self.taken as usize
+    }
+
     /// Returns whether nothing was stored yet, or the tier forgot what was.
     pub fn is_new(&self) -> bool {
         self.stored_to == 0
