@@ -57,8 +57,9 @@ impl LeavingBlock {
 
 impl BlockPool {
     /// Returns the cached ones of the free blocks at `places` of the order in which they are allocated
-    /// next. It is the order without second chances of tails. Left out are blocks whose key another block serves,
-    /// and, if the pool takes notes, blocks that were returned before and have been free since.
+    /// next. It is the order without second chances of tails. Left out are blocks whose key another
+    /// block serves, and, if the pool takes notes, blocks that were returned before and have been free
+    /// since.
     pub fn leaving(&self, places: Range<usize>) -> impl Iterator<Item = LeavingBlock> + '_ {
         let notes = self.leaving_notes.as_deref();
         let is_new = move |&block: &BlockId| notes.is_none_or(|notes| !notes.returned.has(block));
