@@ -25,7 +25,7 @@ os.environ |= {
 from transformers import Gemma3TextConfig, LlamaConfig
 from vllm import EngineArgs, LLMEngine, SamplingParams
 
-from .sides import class_of_other_side
+from .sides import require_side
 
 LENGTH = 500_000
 DECODES = 64
@@ -49,7 +49,7 @@ def main() -> None:
     random.seed(1)
     first, other = random_tokens(LENGTH), random_tokens(LENGTH)
     engine = Timed(start_engine(name, write_config(name)))
-    engine.require_side(os.environ["KVOXIDE"])
+    require_side(engine.engine)
     engine.report("prefilled and stored, alone", engine.answer("first", first))
     for at in range(DECODES):
         engine.add(f"decode {at}", random_tokens(64), 4_000)
@@ -112,12 +112,6 @@ class Timed:
         self.engine = engine
         self.num_answered: dict[str, int] = {}
         self.cached: dict[str, int] = {}
-
-    def require_side(self, mode: str) -> None:
-        """Raise an exception if ``KVOXIDE=mode`` had no effect."""
-        scheduler = self.engine.engine_core.engine_core.scheduler
-        if (found := class_of_other_side(mode, scheduler)) is not None:
-            raise SystemExit(f"KVOXIDE={mode} has no effect, vLLM uses {found}")
 
     def add(self, name: str, tokens: list[int], num_tokens: int) -> None:
         params = SamplingParams(

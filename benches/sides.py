@@ -1,6 +1,14 @@
 """The two sides of a comparison: ``KVOXIDE=off`` and ``KVOXIDE=require``."""
 
+import os
 from typing import Any
+
+
+def require_side(engine: Any) -> None:
+    """Raise :class:`SystemExit` if ``KVOXIDE`` had no effect on vLLM's engine in this process."""
+    mode, scheduler = os.environ["KVOXIDE"], engine.engine_core.engine_core.scheduler
+    if (found := class_of_other_side(mode, scheduler)) is not None:
+        raise SystemExit(f"KVOXIDE={mode} has no effect, vLLM uses {found}")
 
 
 def class_of_other_side(mode: str, scheduler: Any) -> str | None:

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .sides import class_of_other_side
+from .sides import require_side
 
 BLOCK_SIZE = 32
 CHUNK = 8192
@@ -96,9 +96,7 @@ def _run_engine(mode: str, model: Path, tokens: int) -> dict[str, float]:
 
 def _measure(model: str, tokens: int) -> dict[str, float]:
     engine = _start_engine(model, tokens)
-    mode = os.environ["KVOXIDE"]
-    if (name := class_of_other_side(mode, engine.engine_core.engine_core.scheduler)) is not None:
-        raise SystemExit(f"KVOXIDE={mode} has no effect, vLLM uses {name}")
+    require_side(engine)
     _serve_to_its_end(engine, "long", tokens)
     for index in range(DECODING_REQUESTS):
         _add(engine, f"decoding-{index}", DECODING_PROMPT, 4 * STEPS, first=index)
