@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ import pytest
 from tests.testing import preloaded
 from tests.testing.paths import ROOT
 from tests.testing.processes import Running, running
-from tests.testing.vllm_environments import own_cache, paths_without_vllm
+from tests.testing.vllm_environments import is_plugin_installed, own_cache, paths_without_vllm
 from tests.testing.vllm_releases import INSTALLED, NEWEST, OLDER, older_folder
 
 from .jobs import Job
@@ -78,7 +78,7 @@ MORE_MODES = {
 
 
 def engine_environment(mode: str, release: str, *paths: Path) -> dict[str, str]:
-    if mode != "off" and not entry_points(group="vllm.general_plugins", name="kvoxide"):
+    if mode != "off" and not is_plugin_installed():
         raise RuntimeError("vLLM would not find kvoxide's plugin; install kvoxide: maturin develop")
     kept = {
         name: value

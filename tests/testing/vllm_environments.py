@@ -53,13 +53,18 @@ def environment_of(
     if found is None:
         pytest.skip(f"vLLM {release} is not installed; {HOW_TO_INSTALL}")
     plugins = dict(plugins or {})
-    if not importlib.metadata.entry_points(group="vllm.general_plugins", name="kvoxide"):
+    if not is_plugin_installed():
         plugins["kvoxide"] = ENTRY_POINT
     write_plugins(folder, plugins)
     path = os.pathsep.join([str(folder), *found, str(ROOT)])
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("KVOXIDE", "VLLM_P"))}
     fixed = {"PYTHONPATH": path, "VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
     return {**clean, **fixed, **own_cache(release)}
+
+
+def is_plugin_installed() -> bool:
+    """Return whether vLLM finds kvoxide's plugin on this process's path."""
+    return bool(importlib.metadata.entry_points(group="vllm.general_plugins", name="kvoxide"))
 
 
 def package_of(release: str) -> Path:
