@@ -227,11 +227,6 @@ impl Chunks {
         self.records[chunk as usize].key()
     }
 
-    #[inline]
-    pub(super) fn group(&self, chunk: ChunkId) -> GroupId {
-        self.records[chunk as usize].group
-    }
-
     /// Returns the number of loads that use the chunk; `None` while it is pending.
     pub(super) fn references(&self, chunk: ChunkId) -> Option<u32> {
         u32::try_from(self.records[chunk as usize].references).ok()

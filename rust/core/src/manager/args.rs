@@ -20,7 +20,7 @@ pub struct AllocateArgs<'a> {
     pub num_external_computed_tokens: usize,
     /// Encoder tokens that the request attends to. Given when the request is admitted.
     pub num_encoder_tokens: usize,
-    /// Whether new blocks replace the null blocks of the hit, except those that the request skips. A
+    /// Whether new blocks replace the null blocks of the hit that the request does not skip. A
     /// connector fills the new blocks.
     pub fills_holes: bool,
     /// Whether the blocks are cached by a later call, after a transfer has filled them.

@@ -89,7 +89,7 @@ impl Manager {
     }
 
     /// Returns the cached ones of the blocks at `places` of the order in which the pool allocates them
-    /// next, without those that an earlier call returned and that no request has used since; none
+    /// next, without blocks that an earlier call returned and that no request has used since; none
     /// without a follower.
     pub fn take_leaving(&mut self, places: Range<usize>) -> Vec<LeavingBlock> {
         self.pool.take_leaving(places)

@@ -19,12 +19,12 @@ const STORES_PER_LOAD: usize = 12;
 
 /// The chunks of a group that were stored and loaded.
 #[derive(Clone, Copy, Debug, Default)]
-struct Transfers {
+struct GroupTransfers {
     num_stored: usize,
     num_loaded: usize,
 }
 
-impl Transfers {
+impl GroupTransfers {
     fn pay(self) -> bool {
         self.num_stored > 0 && self.num_loaded.saturating_mul(STORES_PER_LOAD) >= self.num_stored
     }
@@ -43,7 +43,7 @@ pub(crate) struct Adaptive {
     /// and the load waits. A block that was lost for copies has to be computed.
     num_kept: usize,
     /// The transfers of each group since stores were last compared with loads.
-    transfers: Vec<Transfers>,
+    transfers: Vec<GroupTransfers>,
     /// Whether too few chunks had been loaded then.
     is_waste: bool,
 }
@@ -55,7 +55,7 @@ impl Adaptive {
     }
 
     pub(super) fn on_insert(&mut self, chunks: &Chunks, chunk: ChunkId) {
-        self.transfers_of(chunks.group(chunk)).num_stored += 1;
+        self.transfers_of(chunks.key(chunk).group).num_stored += 1;
         if chunk as usize >= self.is_copy.len() {
             self.is_copy.resize(chunk as usize + 1, false);
         }
@@ -63,10 +63,10 @@ impl Adaptive {
     }
 
     #[inline]
-    fn transfers_of(&mut self, group: GroupId) -> &mut Transfers {
+    fn transfers_of(&mut self, group: GroupId) -> &mut GroupTransfers {
         let group = usize::from(group);
         if group >= self.transfers.len() {
-            self.transfers.resize(group + 1, Transfers::default());
+            self.transfers.resize(group + 1, GroupTransfers::default());
         }
         &mut self.transfers[group]
     }
@@ -86,9 +86,9 @@ impl Adaptive {
     #[inline(never)]
     pub(super) fn on_released(&mut self, chunks: &Chunks, released: &[ChunkId]) {
         released.iter().for_each(|&chunk| self.set_copy(chunk, true));
-        let is_of_one_group = |a: &ChunkId, b: &ChunkId| chunks.group(*a) == chunks.group(*b);
-        for run in released.chunk_by(is_of_one_group) {
-            self.transfers_of(chunks.group(run[0])).num_loaded += run.len();
+        let group = |chunk: &ChunkId| chunks.key(*chunk).group;
+        for run in released.chunk_by(|one, next| group(one) == group(next)) {
+            self.transfers_of(group(&run[0])).num_loaded += run.len();
         }
     }
 
